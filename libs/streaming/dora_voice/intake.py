@@ -1,0 +1,239 @@
+"""The receiving side of a node: from the wire to a bounded queue, past the gate.
+
+The pump thread calls `receive`, `closed`, `restarted` and `stop`; the worker calls `take`. Nothing
+here waits for a model, so the pump is always back at `next()` at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from dora_voice import arrow
+from dora_voice.gate import MOST_SESSIONS, Gate
+from dora_voice.header import WireError
+from dora_voice.messages import DEFAULT_SESSION, Control, Message, Played, Segment, is_bare_finish
+from dora_voice.stage import Ports
+
+log = logging.getLogger("dora_voice.intake")
+
+MOST_QUEUED_BYTES = 64 * 2**20
+MOST_QUEUED_MESSAGES = 50_000
+MOST_OPEN = 4096
+LOG_EVERY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that the worker has to act on before it does anything else."""
+
+    what: Literal["flushed", "dropped", "ended"]
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A readable, living message and the time it came, in seconds of the node's clock."""
+
+    message: Message
+    at_s: float
+
+
+class Intake:
+    """Thread-safe. `wake` is called whenever there is something to take."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        wired: Iterable[str],
+        clock: Callable[[], float],
+        wake: Callable[[], None] = lambda: None,
+        most_queued_bytes: int = MOST_QUEUED_BYTES,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.stopping = False
+        self._ports = ports
+        self._open_inputs = {port for port in wired if port not in ports.feedback}
+        self._clock = clock
+        self._wake = wake
+        self._most_queued_bytes = most_queued_bytes
+        self._lock = threading.Lock()
+        self._gate = Gate()
+        self._newest: OrderedDict[str, int] = OrderedDict()
+        self._sessions_on: dict[str, dict[str, None]] = {port: {} for port in ports.inputs}
+        self._open: OrderedDict[tuple[Segment, str], int] = OrderedDict()
+        self._ended: OrderedDict[tuple[Segment, str], None] = OrderedDict()
+        self._arrivals: deque[Notice | Arrival] = deque()
+        self._queued_bytes = 0
+
+    def receive(self, port: str, value: Any, metadata: Mapping[str, Any]) -> None:
+        """One input event of dora. What can't be used is logged and counted, never raised."""
+        if port not in self._ports.inputs:
+            self._refuse(f"input {port!r} is unknown: expected one of {', '.join(self._ports.inputs)}")
+            return
+        try:
+            message = arrow.from_arrow(port, self._ports.inputs[port], value, metadata)
+        except WireError as error:
+            self._refuse(str(error))
+            return
+        with self._lock:
+            self._admit(message)
+        self._wake()
+
+    def closed(self, port: str) -> None:
+        """The producer of this input has gone for good."""
+        with self._lock:
+            self._open_inputs.discard(port)
+        self._wake()
+
+    def restarted(self, ports: Iterable[str], producer: str) -> None:
+        """Whoever feeds these inputs crashed: what it left open ends with an error."""
+        with self._lock:
+            for segment, port in [key for key in self._open if key[1] in ports]:
+                message = arrow.empty(port, self._ports.inputs[port], fin=True, error=f"restarted: node {producer} crashed")
+                self._admit(replace(message, session_id=segment.session_id, segment_id=segment.segment_id))
+        self._wake()
+
+    def stop(self) -> None:
+        """The dataflow is being stopped: nothing is waited for any more."""
+        self.stopping = True
+        self._wake()
+
+    def close(self) -> None:
+        """Nothing more will come on any input."""
+        with self._lock:
+            self._open_inputs.clear()
+        self._wake()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more than feedback may still come."""
+        return bool(self._open_inputs)
+
+    def take(self) -> list[Notice | Arrival]:
+        """Everything that has come since the last call, in order."""
+        with self._lock:
+            arrivals = list(self._arrivals)
+            self._arrivals.clear()
+            return arrivals
+
+    def began(self, message: Message) -> None:
+        """The worker has taken up this message: its place in the queue is free."""
+        with self._lock:
+            self._queued_bytes -= arrow.size_bytes(message)
+
+    def is_dead(self, segment: Segment) -> bool:
+        with self._lock:
+            return self._gate.is_dead(segment)
+
+    def sessions_on(self, port: str) -> list[str]:
+        """The sessions that came in on this input and are not over."""
+        with self._lock:
+            return list(self._sessions_on[port])
+
+    def forget(self, session_id: str) -> None:
+        """The session is over; the gate still knows what was flushed."""
+        with self._lock:
+            self._forget(session_id)
+
+    def _refuse(self, why: str) -> None:
+        self.counts["unreadable"] += 1
+        log.warning("dropped a message: %s", why)
+
+    def _admit(self, message: Message) -> None:
+        message = self._identify(message)
+        segment = message.segment
+        self._know(segment, message.port)
+        if message.flush or (isinstance(message, Control) and message.verb == "flush"):
+            self._notice_if(self._gate.flush(segment), "flushed", segment)
+        if isinstance(message, Control) and message.verb == "drop":
+            self._notice_if(self._gate.drop(segment), "dropped", segment)
+        if isinstance(message, Control) and message.verb == "end":
+            self._notice_if(True, "ended", segment)
+            self._forget(segment.session_id)
+            self._gate.end(segment.session_id)
+        # What was played is how the past is known, and control speaks about the dead, too.
+        if not isinstance(message, (Played, Control)) and not is_bare_finish(message):
+            if self._gate.is_dead(segment):
+                self.counts["stale"] += 1
+                return
+            if self._is_full() and not message.fin and not message.finish:
+                self._overflow(message)
+                return
+            self._count(message)
+        self._queued_bytes += arrow.size_bytes(message)
+        self._arrivals.append(Arrival(message, self._clock()))
+
+    def _identify(self, message: Message) -> Message:
+        """Fills in the ids that the sender left out (DESIGN §2, "if missing")."""
+        if message.flush and message.session_id is None and message.segment_id is None:
+            for session_id in self._sessions_on[message.port]:
+                self._notice_if(self._gate.flush(self._next(session_id)), "flushed", self._next(session_id))
+            return replace(message, session_id=DEFAULT_SESSION, segment_id=self._next(DEFAULT_SESSION).segment_id)
+        session_id = message.session_id or DEFAULT_SESSION
+        if message.segment_id is not None:
+            return replace(message, session_id=session_id)
+        newest = Segment(session_id, self._newest.get(session_id, 1))
+        is_over = (newest, message.port) in self._ended or self._gate.is_dead(newest)
+        if not isinstance(message, (Played, Control)) and (is_over or message.flush):
+            newest = self._next(session_id)
+        return replace(message, session_id=session_id, segment_id=newest.segment_id)
+
+    def _next(self, session_id: str) -> Segment:
+        return Segment(session_id, self._newest.get(session_id, 0) + 1)
+
+    def _know(self, segment: Segment, port: str) -> None:
+        self._newest[segment.session_id] = max(segment.segment_id, self._newest.get(segment.session_id, 0))
+        self._newest.move_to_end(segment.session_id)
+        self._sessions_on[port][segment.session_id] = None
+        if len(self._newest) > MOST_SESSIONS:
+            self._forget(next(iter(self._newest)))
+
+    def _forget(self, session_id: str) -> None:
+        self._newest.pop(session_id, None)
+        for sessions in self._sessions_on.values():
+            sessions.pop(session_id, None)
+        for seen in (self._open, self._ended):
+            for key in [key for key in seen if key[0].session_id == session_id]:
+                del seen[key]
+
+    def _notice_if(self, is_news: bool, what: Literal["flushed", "dropped", "ended"], segment: Segment) -> None:
+        if is_news:
+            self._arrivals.append(Notice(what, segment))
+
+    def _is_full(self) -> bool:
+        return self._queued_bytes > self._most_queued_bytes or len(self._arrivals) >= MOST_QUEUED_MESSAGES
+
+    def _overflow(self, message: Message) -> None:
+        self.counts["overflow"] += 1
+        if self.counts["overflow"] % LOG_EVERY == 1:
+            log.warning(
+                "input %r: queue full at %d bytes: dropped seq=%s of session=%s segment=%s (%d dropped so far)",
+                *(message.port, self._queued_bytes, message.seq, message.session_id, message.segment_id),
+                self.counts["overflow"],
+            )
+
+    def _count(self, message: Message) -> None:
+        """Remembers which segments are open on this input, and reports fragments that were lost on the way."""
+        key = (message.segment, message.port)
+        expected = self._open.pop(key, 0)
+        if message.seq is not None and message.seq > expected and message.port not in self._ports.unordered:
+            self.counts["missing"] += message.seq - expected
+            log.warning(
+                "input %r: session=%s segment=%d: seq %d to %d never came",
+                *(message.port, *message.segment, expected, message.seq - 1),
+            )
+        if message.fin:
+            self._remember(self._ended, key, None)
+        else:
+            self._remember(self._open, key, expected + 1 if message.seq is None else max(expected, message.seq + 1))
+
+    @staticmethod
+    def _remember(seen: OrderedDict[tuple[Segment, str], Any], key: tuple[Segment, str], value: Any) -> None:
+        seen[key] = value
+        if len(seen) > MOST_OPEN:
+            seen.popitem(last=False)

@@ -1,0 +1,81 @@
+"""What a stage is: the object that a node's work is written as, and that the runtime drives.
+
+A stage sees messages only: no metadata, no dora. It runs on one thread. Between two yields the
+runtime looks after flushes, other sessions and control messages, so at most 30 ms of compute
+belong between two yields. When the segment that is being processed dies, the generator is closed
+at its current yield: `with` and `finally` put the stage's state right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dora_voice.messages import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Yielded by a generator that can't go on: resume it when another message was processed.
+
+    `at_most_ms` also resumes it after that time. The yield returns the milliseconds that were
+    left then, 0.0 when the time ran out (infinity without a limit).
+    """
+
+    at_most_ms: float | None = None
+
+
+Work = Generator[Message | Wait | None, Any, None]
+"""What `process` returns: messages to send, `None` for a checkpoint, `Wait` to be resumed later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The wiring that a stage expects.
+
+    inputs: input id → the message type that it carries.
+    outputs: output id → the message type that it carries.
+    reply: the output on which every segment ends with exactly one `fin`, also when the stage fails;
+        None for a stage whose segments don't end with its own work (speaker, sink, source).
+    feedback: inputs that never end a node by closing, because they come from further down.
+    ends_with: the inputs whose `finish` ends a session here; the first of them that is wired counts.
+    unordered: inputs whose fragments the stage puts together by seq itself, in any order of arrival.
+    """
+
+    inputs: Mapping[str, type[Message]]
+    outputs: Mapping[str, type[Message]]
+    reply: str | None = None
+    feedback: frozenset[str] = frozenset()
+    ends_with: tuple[str, ...] = ()
+    unordered: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a stage may know of the run that it is part of."""
+
+    clock: Callable[[], float]
+    """Seconds, monotonic; the sample clock of a test graph."""
+    wired: frozenset[str] = field(default_factory=frozenset)
+    """Inputs that are connected in this dataflow."""
+    restarts: int = 0
+    """How often this node was restarted after a crash."""
+
+
+class Stage(Protocol):
+    """The one method every stage has. These are optional, found by name:
+
+    started(surroundings: Surroundings) -> None      before the first message
+    run() -> Work                                    for stages that act without input; ends the node when it
+                                                     returns and no input but feedback is wired
+    failed(segment: Segment) -> None                 this segment ended with an error, here or before
+    flushed(segment: Segment) -> None                every older segment of this session died
+    dropped(segment: Segment) -> None                exactly this segment died and never happened
+    finish(session_id: str) -> Work                  the session's last message has passed: finish what is left
+    ended(session_id: str) -> None                   forget the session
+    close() -> None                                  the process is about to exit
+    """
+
+    def process(self, message: Message) -> Work | None: ...
+

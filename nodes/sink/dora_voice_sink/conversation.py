@@ -1,0 +1,245 @@
+"""What was said, heard and lost: fragments put together to turns, as events. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from dora_voice import arrow
+from dora_voice.messages import Audio, Control, Message, Played, Segment, Text
+from dora_voice.reassembly import Gap, Piece, Reassembly, Released, Stream, Whole
+from numpy.typing import NDArray
+
+OUTPUTS = {
+    "user_text": "stt.text",
+    "hypothesis": "stt.hypothesis",
+    "reply_text": "llm.text",
+    "reply_audio": "tts.audio",
+    "played": "speaker.played",
+}
+"""Our input → the output that it is wired to, as it is named in the events."""
+
+MOST_SEGMENTS = 4096
+MOST_NUMBERS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of conversation.jsonl."""
+
+    segment: Segment
+    event: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplySound:
+    """The next samples of a segment's synthesised reply; `fin` when there are no more."""
+
+    segment: Segment
+    samples: NDArray[np.float32]
+    sample_rate: int
+    fin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The listener has heard the reply up to the end of `text`; `fin` when it was the last of it."""
+
+    segment: Segment
+    text: str
+    fin: bool
+    is_cut: bool
+
+
+Outcome = Event | ReplySound | Heard
+
+
+@dataclass(slots=True)
+class _Turns:
+    """What is known of the two turns of one segment."""
+
+    is_committed: bool = False
+    user: str = ""
+    is_user_complete: bool = False
+    is_user_written: bool = False
+    user_error: str | None = None
+    reply: str = ""
+    is_reply_complete: bool = False
+    is_reply_written: bool = False
+    reply_error: str | None = None
+    heard_end: int = 0
+    is_playing_over: bool = False
+    is_cut: bool = False
+    errors: set[str] = field(default_factory=set)
+    """Those reported: an error travels on with its segment, and comes in once from each stage."""
+
+
+class Conversation:
+    """Feed it every message; it tells what to write down, in order.
+
+    `wired` are the sink's connected inputs: where `played` isn't, a reply is over when it is written.
+    What is not speculative, or was committed, is real.
+    """
+
+    def __init__(self, wired: Iterable[str]) -> None:
+        self._wired = frozenset(wired)
+        self._reassembly = Reassembly()
+        self._turns: OrderedDict[Segment, _Turns] = OrderedDict()
+
+    def take(self, message: Message) -> Iterator[Outcome]:
+        segment = message.segment
+        if isinstance(message, Control):
+            yield from self._take_control(message)
+        elif message.port == "hypothesis" and isinstance(message, Text):
+            if message.text:
+                yield Event(segment, "hypothesis", {"text": message.text})
+        elif isinstance(message, Played):
+            yield from self._take_played(message)
+        else:
+            size = arrow.size_bytes(message)
+            stream = Stream(segment, message.port)
+            yield from self._take_released(
+                self._reassembly.add(stream, message, seq=message.seq, fin=message.fin, size_bytes=size)
+            )
+
+    def flushed(self, segment: Segment) -> Iterator[Outcome]:
+        """Everything older than `segment` was cut."""
+        for stream in self._reassembly.streams(segment.session_id):
+            if stream.segment.segment_id < segment.segment_id:
+                yield from self._cut(stream)
+        for older in [known for known in self._turns if known[0] == segment.session_id and known < segment]:
+            turns = self._turns[older]
+            turns.is_cut |= not turns.is_playing_over
+            yield from self._turns_due(older)
+
+    def dropped(self, segment: Segment) -> Iterator[Outcome]:
+        """This segment never happened."""
+        for stream in self._reassembly.streams(segment.session_id):
+            if stream.segment == segment:
+                yield from self._cut(stream)
+        self._turns.pop(segment, None)
+
+    def finish(self, session_id: str) -> Iterator[Outcome]:
+        """Nothing more comes of this session: reports what is missing, and writes the turns that are not."""
+        for stream in self._reassembly.streams(session_id):
+            yield from self._take_released(self._reassembly.finish(stream))
+            yield from self._cut(stream)
+        for segment in [segment for segment in self._turns if segment.session_id == session_id]:
+            yield from self._close_turns(segment)
+
+    def ended(self, session_id: str) -> None:
+        self._reassembly.forget(session_id)
+        for segment in [segment for segment in self._turns if segment.session_id == session_id]:
+            del self._turns[segment]
+
+    def sessions(self) -> list[str]:
+        """Sessions with something known of them, in order of appearance."""
+        return list(dict.fromkeys(segment.session_id for segment in self._turns))
+
+    def _take_control(self, message: Control) -> Iterator[Outcome]:
+        values = {"audio_ms": message.audio_ms, "continues": message.continues}
+        yield Event(message.segment, message.verb, {key: value for key, value in values.items() if value is not None})
+        if message.verb == "commit":
+            self._of(message.segment).is_committed = True
+            yield from self._turns_due(message.segment)
+        if message.audio_ms is not None:
+            yield from self._take_released(self._reassembly.advance(message.segment.session_id, message.audio_ms))
+
+    def _take_played(self, message: Played) -> Iterator[Outcome]:
+        turns = self._of(message.segment)
+        turns.heard_end = max(turns.heard_end, message.text_end or 0)
+        values = {"samples": message.samples, "text_end": message.text_end, "fin": message.fin}
+        yield Event(message.segment, "played", {key: value for key, value in values.items() if value is not None})
+        turns.is_playing_over |= message.fin
+        yield Heard(message.segment, turns.reply[: turns.heard_end], message.fin, turns.is_cut)
+        yield from self._turns_due(message.segment)
+
+    def _take_released(self, released: Iterable[Released]) -> Iterator[Outcome]:
+        for one in released:
+            segment, port = one.stream
+            if isinstance(one, Gap):
+                yield Event(segment, "gap", {"output": OUTPUTS[port], "missing": _missing(one)})
+            elif isinstance(one, Piece):
+                yield from self._take_piece(segment, port, one.item)
+            elif isinstance(one, Whole):
+                yield from self._take_whole(segment, port)
+
+    def _take_piece(self, segment: Segment, port: str, message: Message) -> Iterator[Outcome]:
+        turns = self._of(segment)
+        turns.is_committed |= not message.speculative
+        if message.error is not None and message.error not in turns.errors:
+            turns.errors.add(message.error)
+            yield Event(segment, "error", {"output": OUTPUTS[port], "error": message.error})
+        if isinstance(message, Audio):
+            yield ReplySound(segment, message.samples, message.sample_rate)
+        elif isinstance(message, Text) and port == "user_text":
+            turns.user += message.text
+            turns.user_error = message.error
+            if message.rejected is not None:
+                yield Event(segment, "rejected", {"reason": message.rejected})
+        elif isinstance(message, Text):
+            turns.reply += message.text
+            turns.reply_error = message.error
+
+    def _take_whole(self, segment: Segment, port: str) -> Iterator[Outcome]:
+        turns = self._of(segment)
+        if port == "reply_audio":
+            yield ReplySound(segment, np.zeros(0, np.float32), arrow.SOURCE_RATE_HZ, fin=True)
+        turns.is_user_complete |= port == "user_text"
+        turns.is_reply_complete |= port == "reply_text"
+        yield from self._turns_due(segment)
+
+    def _turns_due(self, segment: Segment) -> Iterator[Outcome]:
+        """A user turn is written when its fin came and it is committed; a reply also has to be played, or cut."""
+        turns = self._of(segment)
+        if not turns.is_committed:
+            return
+        if turns.is_user_complete:
+            yield from self._write_user(segment, turns)
+        is_heard = turns.is_playing_over or "played" not in self._wired
+        if is_heard and (turns.is_reply_complete or turns.is_cut):
+            yield from self._write_reply(segment, turns)
+
+    def _close_turns(self, segment: Segment) -> Iterator[Outcome]:
+        turns = self._of(segment)
+        if turns.is_committed:
+            yield from self._write_user(segment, turns)
+            turns.is_cut |= "played" in self._wired and not turns.is_playing_over
+            yield from self._write_reply(segment, turns)
+
+    def _write_user(self, segment: Segment, turns: _Turns) -> Iterator[Outcome]:
+        if (turns.user.strip() or turns.user_error) and not turns.is_user_written:
+            turns.is_user_written = True
+            yield _turn(segment, "user", turns.user.strip(), turns.user_error)
+
+    def _write_reply(self, segment: Segment, turns: _Turns) -> Iterator[Outcome]:
+        if (turns.reply or turns.reply_error) and not turns.is_reply_written:
+            turns.is_reply_written = True
+            heard = turns.reply[: turns.heard_end] if turns.is_cut else None
+            yield _turn(segment, "assistant", turns.reply, turns.reply_error, heard)
+
+    def _cut(self, stream: Stream) -> Iterator[Outcome]:
+        self._reassembly.cut(stream)
+        if stream.port == "reply_audio":
+            yield ReplySound(stream.segment, np.zeros(0, np.float32), arrow.SOURCE_RATE_HZ, fin=True)
+
+    def _of(self, segment: Segment) -> _Turns:
+        turns = self._turns.setdefault(segment, _Turns())
+        if len(self._turns) > MOST_SEGMENTS:
+            self._turns.popitem(last=False)
+        return turns
+
+
+def _turn(segment: Segment, role: str, text: str, error: str | None, heard: str | None = None) -> Event:
+    values = {"role": role, "text": text, "heard": heard, "error": error}
+    return Event(segment, "turn", {key: value for key, value in values.items() if value is not None})
+
+
+def _missing(gap: Gap) -> list[int]:
+    """The numbers of what never came; for a fin that never came, the number it would have had at least."""
+    last = gap.first if gap.last is None else min(gap.last, gap.first + MOST_NUMBERS - 1)
+    return list(range(gap.first, last + 1))

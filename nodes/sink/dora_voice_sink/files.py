@@ -1,0 +1,86 @@
+"""The files of OUT_DIR: what happened, line by line, and what was synthesised."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import wave
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from dora_voice.audio import Resampler, to_int16
+from dora_voice.config import SetupError
+from dora_voice.messages import SPEAKER_RATE_HZ, Segment
+from numpy.typing import NDArray
+
+log = logging.getLogger("dora_voice.sink")
+
+MOST_OPEN = 64
+LONGEST_NAME = 120
+
+
+class Journal:
+    """conversation.jsonl: one object per event, on disk as soon as it is written."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / "conversation.jsonl").open("w", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise SetupError(f"OUT_DIR={str(folder)!r}: can't write there: {error}") from error
+
+    def write(self, t_s: float, segment: Segment, event: str, values: dict[str, Any]) -> None:
+        line = {"t_s": round(t_s, 4), **segment._asdict(), "event": event, **values}
+        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ReplyFiles:
+    """reply-<session>-<segment>.wav: 24 kHz int16, readable at any moment, at most MOST_OPEN open at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: OrderedDict[Segment, tuple[wave.Wave_write, Resampler]] = OrderedDict()
+
+    def write(self, segment: Segment, samples: NDArray[np.float32], sample_rate: int) -> None:
+        if not samples.size:
+            return
+        if segment not in self._open:
+            self._open[segment] = (self._create(segment), Resampler(sample_rate, SPEAKER_RATE_HZ))
+            if len(self._open) > MOST_OPEN:
+                self.finish(next(iter(self._open)))
+        file, resampler = self._open[segment]
+        file.writeframes(to_int16(resampler.process(samples)).tobytes())
+
+    def finish(self, segment: Segment) -> None:
+        """No more samples of this reply."""
+        if segment in self._open:
+            file, resampler = self._open.pop(segment)
+            file.writeframes(to_int16(resampler.flush()).tobytes())
+            file.close()
+
+    def close(self) -> None:
+        for segment in list(self._open):
+            self.finish(segment)
+
+    def _create(self, segment: Segment) -> wave.Wave_write:
+        path = self._folder / f"reply-{file_name(segment.session_id)}-{segment.segment_id}.wav"
+        file = wave.open(str(path), "wb")  # noqa: SIM115 - open until the reply is complete
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(SPEAKER_RATE_HZ)
+        return file
+
+
+def file_name(session_id: str) -> str:
+    """Any session id as part of a file name: percent-encoded; a very long one is cut and told apart by a hash."""
+    name = quote(session_id, safe="")
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}-{hashlib.sha256(session_id.encode()).hexdigest()[:16]}"

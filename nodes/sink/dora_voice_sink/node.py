@@ -1,0 +1,43 @@
+"""dora-voice-sink: writes down the conversation, and shows it on the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dora_voice.config import setting, user_path
+from dora_voice.messages import Audio, Control, Played, Text
+from dora_voice.runtime import serve
+from dora_voice.stage import Ports
+
+from dora_voice_sink.files import Journal, ReplyFiles
+from dora_voice_sink.stage import SinkStage
+
+PORTS = Ports(
+    inputs={
+        "user_text": Text,
+        "hypothesis": Text,
+        "reply_text": Text,
+        "reply_audio": Audio,
+        "played": Played,
+        "control": Control,
+    },
+    outputs={},
+    ends_with=("played", "reply_audio", "reply_text", "user_text"),
+    unordered=frozenset({"user_text", "hypothesis", "reply_text", "reply_audio", "played"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    out_dir: str = setting("out", "folder for the files, relative to where dora run was called")
+
+
+def build(config: Config) -> SinkStage:
+    folder = user_path(config.out_dir)
+    return SinkStage(Journal(folder), ReplyFiles(folder))
+
+
+def main(node: Any | None = None) -> None:
+    """Console script `dora-voice-sink`."""
+    serve(build, Config, PORTS, node)

@@ -1,0 +1,65 @@
+"""The sink as a stage: messages in, files and terminal lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dora_voice.messages import Message, Segment
+from dora_voice.stage import Surroundings, Work
+
+from dora_voice_sink.conversation import Conversation, Event, Outcome, ReplySound
+from dora_voice_sink.files import Journal, ReplyFiles
+from dora_voice_sink.terminal import Transcript
+
+
+class SinkStage:
+    def __init__(self, journal: Journal, replies: ReplyFiles) -> None:
+        self._journal = journal
+        self._replies = replies
+        self._transcript = Transcript()
+
+    def started(self, surroundings: Surroundings) -> None:
+        self._clock = surroundings.clock
+        self._began_s = surroundings.clock()
+        self._conversation = Conversation(surroundings.wired)
+
+    def process(self, message: Message) -> None:
+        self._write(self._conversation.take(message))
+
+    def flushed(self, segment: Segment) -> None:
+        self._write(self._conversation.flushed(segment))
+
+    def dropped(self, segment: Segment) -> None:
+        self._write(self._conversation.dropped(segment))
+
+    def finish(self, session_id: str) -> Work:
+        """The session's last message has come."""
+        self._write(self._conversation.finish(session_id))
+        yield None
+
+    def ended(self, session_id: str) -> None:
+        self._conversation.ended(session_id)
+
+    def close(self) -> None:
+        for session_id in self._conversation.sessions():
+            self._write(self._conversation.finish(session_id))
+        self._replies.close()
+        self._journal.close()
+        for line in self._transcript.summary():
+            print(line, flush=True)
+
+    def _write(self, outcomes: Iterable[Outcome]) -> None:
+        t_s = self._clock() - self._began_s
+        for outcome in outcomes:
+            lines: Iterable[str] = ()
+            if isinstance(outcome, Event):
+                self._journal.write(t_s, outcome.segment, outcome.event, outcome.values)
+                lines = self._transcript.on_event(t_s, outcome)
+            elif isinstance(outcome, ReplySound):
+                self._replies.write(outcome.segment, outcome.samples, outcome.sample_rate)
+                if outcome.fin:
+                    self._replies.finish(outcome.segment)
+            else:
+                lines = self._transcript.on_heard(t_s, outcome)
+            for line in lines:
+                print(line, flush=True)

@@ -1,0 +1,76 @@
+"""The conversation on the terminal: lines while it goes on, and a summary at the end. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+
+from dora_voice.messages import Segment
+
+from dora_voice_sink.conversation import Event, Heard
+
+MOST_LATENCIES = 10_000
+COUNTED = ("user turns", "replies", "interrupted", "rejected as no speech", "gaps", "errors")
+CLAUSE_ENDS = ".!?,;:…。！？，；："  # noqa: RUF001 - Chinese punctuation is meant
+
+
+class Transcript:
+    """Turns as they are spoken: the user's when complete, the reply's clause by clause as it is heard."""
+
+    def __init__(self) -> None:
+        self._shown: dict[Segment, int] = {}
+        self._committed_s: dict[Segment, float] = {}
+        self._latencies_ms: list[float] = []
+        self._counts: Counter[str] = Counter()
+
+    def on_event(self, t_s: float, event: Event) -> Iterator[str]:
+        values = event.values
+        if event.event == "turn" and values["role"] == "user":
+            self._counts["user turns"] += 1
+            yield _line(t_s, event.segment, "you", values["text"] or f"({values['error']})")
+        elif event.event == "turn":
+            self._counts["replies"] += 1
+            self._counts["interrupted"] += "heard" in values
+        elif event.event == "commit":
+            self._committed_s[event.segment] = t_s
+        elif event.event == "flush":
+            yield _line(t_s, event.segment, "you", "(interrupts)")
+        elif event.event in ("error", "gap"):
+            self._counts[f"{event.event}s"] += 1
+            detail = values.get("error") or f"{len(values['missing'])} fragments never came"
+            yield _line(t_s, event.segment, "!", f"{values['output']}: {detail}")
+        elif event.event == "rejected":
+            self._counts["rejected as no speech"] += 1
+
+    def on_heard(self, t_s: float, heard: Heard) -> Iterator[str]:
+        """The part of the reply that was heard since, up to the end of a clause."""
+        if heard.text and (committed_s := self._committed_s.pop(heard.segment, None)) is not None:
+            if len(self._latencies_ms) < MOST_LATENCIES:
+                self._latencies_ms.append((t_s - committed_s) * 1000)
+        shown = self._shown.get(heard.segment, 0)
+        end = len(heard.text) if heard.fin else _clause_end(heard.text)
+        fresh = heard.text[shown:end].strip()
+        if fresh:
+            yield _line(t_s, heard.segment, "robot", fresh + (" —" if heard.is_cut and heard.fin else ""))
+        self._shown[heard.segment] = max(end, shown)
+        if heard.fin:
+            del self._shown[heard.segment]
+            self._committed_s.pop(heard.segment, None)
+
+    def summary(self) -> Iterator[str]:
+        yield "summary: " + ", ".join(f"{self._counts[what]} {what}" for what in COUNTED)
+        if self._latencies_ms:
+            yield (
+                f"from the decision that the user had finished to the first words heard: median "
+                f"{statistics.median(self._latencies_ms):.0f} ms, longest {max(self._latencies_ms):.0f} ms"
+            )
+
+
+def _clause_end(text: str) -> int:
+    return 1 + max(text.rfind(mark) for mark in CLAUSE_ENDS)
+
+
+def _line(t_s: float, segment: Segment, who: str, text: str) -> str:
+    session = "" if segment.session_id == "default" else f"{segment.session_id} "
+    return f"{t_s:7.1f} s  {session}{who:>5}  {text}"

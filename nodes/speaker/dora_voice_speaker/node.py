@@ -1,0 +1,44 @@
+"""dora-voice-speaker: plays replies and reports what was heard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dora_voice.config import setting, user_path
+from dora_voice.messages import Audio, Control, Played
+from dora_voice.runtime import serve
+from dora_voice.stage import Ports
+
+from dora_voice_speaker.backends import FileSpeaker, NullSpeaker
+from dora_voice_speaker.stage import SpeakerStage
+
+PORTS = Ports(
+    inputs={"audio": Audio, "control": Control},
+    outputs={"played": Played},
+    ends_with=("audio",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    backend: Literal["file", "null"] = "file"
+    out_dir: str = setting("out", "folder for speaker.wav, relative to where dora run was called", backends=("file",))
+    pace: Literal["realtime", "fast"] = "realtime"
+    pause_max_ms: int = setting(4000, "a pause ends by itself after this time", minimum=0)
+    queue_max_s: int = setting(300, "seconds of audio that may wait in a session", minimum=1)
+
+
+def build(config: Config) -> SpeakerStage:
+    backend = FileSpeaker(user_path(config.out_dir) / "speaker.wav") if config.backend == "file" else NullSpeaker()
+    return SpeakerStage(
+        backend,
+        is_fast=config.pace == "fast",
+        longest_pause_ms=config.pause_max_ms,
+        longest_queue_s=config.queue_max_s,
+    )
+
+
+def main(node: Any | None = None) -> None:
+    """Console script `dora-voice-speaker`."""
+    serve(build, Config, PORTS, node)

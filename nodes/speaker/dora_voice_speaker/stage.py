@@ -1,0 +1,132 @@
+"""The speaker as a stage: audio in, sound out at the speed of a real speaker, reports of what was heard."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+import numpy as np
+from dora_voice.audio import Resampler
+from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Message, Played, Segment
+from dora_voice.stage import Surroundings, Wait, Work
+from numpy.typing import NDArray
+
+from dora_voice_speaker.playback import Playback, Report
+
+log = logging.getLogger("dora_voice.speaker")
+
+TICK_MS = 10
+MOST_SAMPLES_AT_ONCE = SPEAKER_RATE_HZ
+
+
+class Backend(Protocol):
+    def play(self, sound: NDArray[np.float32]) -> None:
+        """Takes the next sound, 24 kHz float32 mono."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SpeakerStage:
+    """`is_fast` plays what there is at once instead of at the speed of sound (for tests)."""
+
+    def __init__(self, backend: Backend, *, is_fast: bool, longest_pause_ms: int, longest_queue_s: int) -> None:
+        self._backend = backend
+        self._is_fast = is_fast
+        self._longest_pause = longest_pause_ms * SPEAKER_RATE_HZ // 1000
+        self._longest_queue = longest_queue_s * SPEAKER_RATE_HZ
+        self._playbacks: dict[str, Playback] = {}
+        self._resamplers: dict[Segment, Resampler] = {}
+
+    def started(self, surroundings: Surroundings) -> None:
+        self._clock = surroundings.clock
+
+    def process(self, message: Message) -> None:
+        playback = self._playback(message.segment.session_id)
+        segment_id = message.segment.segment_id
+        if isinstance(message, Audio):
+            self._queue(playback, message)
+        elif isinstance(message, Control) and message.verb == "commit":
+            playback.commit(segment_id)
+        elif isinstance(message, Control) and message.verb == "pause":
+            playback.pause(segment_id)
+        elif isinstance(message, Control) and message.verb == "resume":
+            playback.resume(segment_id)
+
+    def flushed(self, segment: Segment) -> None:
+        self._playback(segment.session_id).flush(segment.segment_id)
+
+    def dropped(self, segment: Segment) -> None:
+        self._playback(segment.session_id).drop(segment.segment_id)
+
+    def run(self) -> Work:
+        """Plays, and reports what was played."""
+        began_s, played = self._clock(), 0
+        while True:
+            yield from self._report()
+            if self._is_fast:
+                due = max((playback.ready for playback in self._playbacks.values()), default=0)
+                if not due:
+                    # Replies without a sample end here.
+                    self._play(0)
+                    yield from self._report()
+                    yield Wait()
+            else:
+                yield Wait(at_most_ms=TICK_MS)
+                due = round((self._clock() - began_s) * SPEAKER_RATE_HZ) - played
+                played += due
+            for start in range(0, due, MOST_SAMPLES_AT_ONCE):
+                self._play(min(MOST_SAMPLES_AT_ONCE, due - start))
+                yield from self._report()
+
+    def finish(self, session_id: str) -> Work:
+        """Plays the last reply to its end."""
+        playback = self._playback(session_id)
+        playback.complete()
+        while playback.is_busy:
+            yield Wait()
+        yield from self._report()
+
+    def ended(self, session_id: str) -> None:
+        self._playbacks.pop(session_id, None)
+        for segment in [segment for segment in self._resamplers if segment.session_id == session_id]:
+            del self._resamplers[segment]
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def _playback(self, session_id: str) -> Playback:
+        if session_id not in self._playbacks:
+            self._playbacks[session_id] = Playback(self._longest_pause, self._longest_queue)
+        return self._playbacks[session_id]
+
+    def _queue(self, playback: Playback, audio: Audio) -> None:
+        samples, dropped = audio.samples, playback.dropped_samples
+        if audio.sample_rate != SPEAKER_RATE_HZ and samples.size:
+            resampler = self._resamplers.setdefault(audio.segment, Resampler(audio.sample_rate, SPEAKER_RATE_HZ))
+            samples = resampler.process(samples)
+        if audio.fin and (resampler := self._resamplers.pop(audio.segment, None)):
+            samples = np.concatenate([samples, resampler.flush()])
+        playback.add(audio.segment.segment_id, samples, audio.text_end, fin=audio.fin, speculative=audio.speculative)
+        if playback.dropped_samples and not dropped:
+            log.warning("session=%s: queue of %d samples is full: audio is dropped", audio.session_id, self._longest_queue)
+
+    def _play(self, samples: int) -> None:
+        sounds = [playback.play(samples) for playback in self._playbacks.values()]
+        self._backend.play(np.sum(sounds, axis=0, dtype=np.float32) if sounds else np.zeros(samples, np.float32))
+
+    def _report(self) -> Work:
+        for session_id, playback in list(self._playbacks.items()):
+            for report in playback.take_reports():
+                yield _played(session_id, report)
+
+
+def _played(session_id: str, report: Report) -> Played:
+    return Played(
+        port="played",
+        session_id=session_id,
+        segment_id=report.segment_id,
+        samples=report.samples,
+        text_end=report.text_end,
+        fin=report.is_last,
+    )

@@ -1,0 +1,155 @@
+import json
+import wave
+
+import numpy as np
+import pytest
+from dora_voice.messages import Audio, Control, Played, Segment, Text
+from dora_voice.testing import Driver, tone
+from dora_voice_sink.files import Journal, ReplyFiles, file_name
+from dora_voice_sink.node import PORTS
+from dora_voice_sink.stage import SinkStage
+
+
+@pytest.fixture
+def sink(tmp_path):
+    return Driver(SinkStage(Journal(tmp_path), ReplyFiles(tmp_path)), PORTS)
+
+
+def lines(tmp_path, *names):
+    events = [json.loads(line) for line in (tmp_path / "conversation.jsonl").read_text().splitlines()]
+    return [event for event in events if not names or event["event"] in names]
+
+
+def said(port, text, segment_id=1, seq=0, fin=True, session_id="a", **keys):
+    return Text(port=port, text=text, session_id=session_id, segment_id=segment_id, seq=seq, fin=fin, **keys)
+
+
+def control(verb, segment_id=1, session_id="a", audio_ms=1000):
+    return Control(
+        port="control",
+        verb=verb,
+        session_id=session_id,
+        segment_id=segment_id,
+        audio_ms=audio_ms,
+        flush=verb == "flush",
+    )
+
+
+def played(samples, text_end, segment_id=1, fin=False):
+    return Played(port="played", samples=samples, text_end=text_end, session_id="a", segment_id=segment_id, fin=fin)
+
+
+def sound(samples, seq, segment_id=1, fin=False, rate=24_000):
+    return Audio(
+        port="reply_audio",
+        samples=samples,
+        sample_rate=rate,
+        session_id="a",
+        segment_id=segment_id,
+        seq=seq,
+        fin=fin,
+    )
+
+
+def test_a_turn_is_put_together_by_seq_and_shown_as_it_is_spoken(sink, tmp_path, capsys):
+    sink.feed(control("start"), said("user_text", "Hello?"), control("commit"))
+    sink.feed(said("reply_text", " Fine.", seq=1), said("reply_text", "Hi there.", seq=0, fin=False))
+    sink.feed(played(2400, 9))
+    sink.run()
+    assert [line["text"] for line in lines(tmp_path, "turn")] == ["Hello?"]
+    assert capsys.readouterr().out.split() == ["0.0", "s", "a", "you", "Hello?", "0.0", "s", "a", "robot", "Hi", "there."]
+    sink.feed(played(4800, 15, fin=True))
+    sink.run()
+    assert [(line["role"], line["text"]) for line in lines(tmp_path, "turn")] == [
+        ("user", "Hello?"),
+        ("assistant", "Hi there. Fine."),
+    ]
+    assert "Fine." in capsys.readouterr().out
+    assert lines(tmp_path, "commit") == [
+        {"t_s": 0.0, "session_id": "a", "segment_id": 1, "event": "commit", "audio_ms": 1000}
+    ]
+
+
+def test_a_reply_that_was_cut_is_written_with_what_was_heard_of_it(sink, tmp_path):
+    sink.feed(said("user_text", "Story!"), said("reply_text", "Once upon a time."), played(2400, 9))
+    sink.feed(control("flush", 2), played(2500, 9, fin=True))
+    sink.feed(said("user_text", "Stop!", 2), said("reply_text", "Ok.", 2), played(100, 3, 2, fin=True))
+    sink.run()
+    turns = [(line["segment_id"], line["role"], line["text"], line.get("heard")) for line in lines(tmp_path, "turn")]
+    assert turns == [
+        (1, "user", "Story!", None),
+        (1, "assistant", "Once upon a time.", "Once upon"),
+        (2, "user", "Stop!", None),
+        (2, "assistant", "Ok.", None),
+    ]
+
+
+def test_a_speculative_turn_is_written_when_it_is_committed_and_never_when_it_is_dropped(sink, tmp_path):
+    sink.feed(said("user_text", "half", 1, speculative=True), control("drop", 1), control("commit", 1))
+    sink.feed(said("user_text", "whole", 2, speculative=True))
+    sink.run()
+    assert lines(tmp_path, "turn") == []
+    sink.feed(control("commit", 2))
+    sink.run()
+    assert [line["text"] for line in lines(tmp_path, "turn")] == ["whole"]
+
+
+def test_no_speech_is_no_turn_and_an_error_is_told_once(sink, tmp_path):
+    sink.feed(said("user_text", "", 1, rejected="noise"), said("reply_text", "", 1), played(0, None, 1, fin=True))
+    error = "RuntimeError: broken"
+    sink.feed(said("user_text", "Hi", 2), said("reply_text", "We", 2, fin=False), said("reply_text", "", 2, 1, error=error))
+    sink.feed(sound(tone(20), 0, 2), Audio(port="reply_audio", samples=tone(0), sample_rate=24_000, session_id="a", segment_id=2, seq=1, fin=True, error=error))  # fmt: skip
+    sink.feed(played(10, None, 2, fin=True))
+    sink.run()
+    assert [line["reason"] for line in lines(tmp_path, "rejected")] == ["noise"]
+    assert [line["error"] for line in lines(tmp_path, "error")] == [error]
+    assert [(line["segment_id"], line["text"], line.get("error")) for line in lines(tmp_path, "turn")] == [
+        (2, "Hi", None),
+        (2, "We", error),
+    ]
+
+
+def test_what_was_synthesised_is_in_a_wav_file_in_the_order_of_seq(sink, tmp_path):
+    first, second = tone(20, rate_hz=24_000), tone(30, 880, rate_hz=24_000)
+    sink.feed(sound(second, 1, fin=True), sound(first, 0))
+    sink.run()
+    with wave.open(str(tmp_path / "reply-a-1.wav")) as file:
+        assert file.getframerate() == 24_000
+        samples = np.frombuffer(file.readframes(10_000), np.int16) / 32768
+    np.testing.assert_allclose(samples, np.concatenate([first, second]), atol=1e-4)
+
+
+def test_what_is_lost_is_reported_with_its_numbers_when_the_session_ends(sink, tmp_path):
+    sink.feed(said("reply_text", "one", seq=0, fin=False), said("reply_text", "four", seq=3))
+    sink.feed(Played(port="played", samples=0, session_id="a", finish=True))
+    sink.run()
+    (gap,) = lines(tmp_path, "gap")
+    assert (gap["output"], gap["missing"]) == ("llm.text", [1, 2])
+    assert [line["text"] for line in lines(tmp_path, "turn")] == ["onefour"]
+
+
+def test_files_are_complete_up_to_a_stop_in_the_middle_of_a_reply(sink, tmp_path, capsys):
+    sink.feed(said("user_text", "Go on"), said("reply_text", "Once upon a", fin=False), sound(tone(50), 0))
+    sink.feed(played(2400, 4))
+    sink.run()
+    sink.scheduler.close()
+    assert lines(tmp_path, "turn")[-1]["heard"] == "Once"
+    assert wave.open(str(tmp_path / "reply-a-1.wav")).getnframes() == 800
+    assert "summary: 1 user turns, 1 replies, 1 interrupted" in capsys.readouterr().out
+
+
+def test_any_session_id_makes_a_file_name():
+    assert file_name("../a b/ü") == "..%2Fa%20b%2F%C3%BC"
+    assert len(file_name("会" * 256)) < 150
+    assert file_name("x" * 200) != file_name("x" * 201)
+
+
+def test_sessions_do_not_mix(sink, tmp_path):
+    for seq, session in enumerate("abab"):
+        sink.feed(said("user_text", f"{session}{seq}", seq=seq // 2, fin=seq > 1, session_id=session))
+    sink.run()
+    assert {line["session_id"]: line["text"] for line in lines(tmp_path, "turn")} == {"a": "a0a2", "b": "b1b3"}
+
+
+def test_the_segment_is_named_by_both_ids():
+    assert Segment("a", 1)._asdict() == {"session_id": "a", "segment_id": 1}

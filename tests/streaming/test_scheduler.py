@@ -1,0 +1,207 @@
+"""Every race as a list of events, on a sample clock."""
+
+import numpy as np
+import pyarrow as pa
+from dora_voice.messages import Control, Message, Played, Text
+from dora_voice.stage import Ports, Wait
+from dora_voice.testing import Driver
+
+PORTS = Ports(
+    inputs={"text": Text, "control": Control, "played": Played},
+    outputs={"text": Text},
+    reply="text",
+    feedback=frozenset({"played"}),
+    ends_with=("text",),
+)
+
+
+class Words:
+    """Says a text back word by word."""
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+
+    def process(self, message: Message):
+        if not isinstance(message, Text):
+            self.events.append(message)
+            return
+        try:
+            for word in message.text.split():
+                if word == "wait":
+                    self.events.append((yield Wait(100)))
+                    continue
+                if word == "crash":
+                    raise RuntimeError("told to")
+                yield Text(port="text", text=word)
+            if message.fin:
+                yield Text(port="text", text="", fin=True)
+        except GeneratorExit:
+            self.events.append(f"closed {message.segment_id}")
+            raise
+
+    def flushed(self, segment):
+        self.events.append(("flushed", segment))
+
+    def dropped(self, segment):
+        self.events.append(("dropped", segment))
+
+    def failed(self, segment):
+        self.events.append(("failed", segment))
+
+    def ended(self, session_id):
+        self.events.append(("ended", session_id))
+
+
+def said(messages):
+    return [m.text for m in messages if isinstance(m, Text) and not m.fin]
+
+
+def text(text, segment_id=1, session_id="a", **keys):
+    return Text(port="text", text=text, session_id=session_id, segment_id=segment_id, fin=True, **keys)
+
+
+def control(verb, segment_id, session_id="a"):
+    return Control(port="control", verb=verb, session_id=session_id, segment_id=segment_id, flush=verb == "flush")
+
+
+def test_a_segment_is_answered_with_numbered_fragments_and_one_fin():
+    driver = Driver(Words(), PORTS)
+    driver.feed(text("one two", speculative=True))
+    sent = driver.run()
+    assert [(m.text, m.seq, m.fin, m.session_id, m.segment_id) for m in sent] == [
+        ("one", 0, False, "a", 1),
+        ("two", 1, False, "a", 1),
+        ("", 2, True, "a", 1),
+    ]
+    assert all(m.speculative for m in sent)
+
+
+def test_a_flush_closes_the_running_segment_at_its_next_yield_and_the_carrier_is_served():
+    stage = Words()
+    driver = Driver(stage, PORTS)
+    driver.feed(text("one two three", 1))
+    driver.step()
+    driver.feed(control("flush", 2), text("four", 2))
+    assert said(driver.run()) == ["four"]
+    assert stage.events[:2] == ["closed 1", ("flushed", ("a", 2))]
+
+
+def test_a_drop_closes_exactly_that_segment_even_when_it_waits():
+    stage = Words()
+    driver = Driver(stage, PORTS)
+    driver.feed(text("wait one", 3))
+    driver.run()
+    driver.feed(control("drop", 3))
+    assert said(driver.run()) == []
+    driver.feed(text("old", 2), text("late", 3), text("new", 4))
+    assert said(driver.run()) == ["old", "new"]
+
+
+def test_another_session_is_not_touched_by_a_flush_and_gets_its_turns_in_between():
+    driver = Driver(Words(), PORTS)
+    driver.feed(text("1 2 3", 1, "a"), text("x y z", 1, "b"))
+    driver.step(), driver.step(), driver.step()
+    driver.feed(control("flush", 9, "a"))
+    driver.run()
+    assert [(m.session_id, m.text) for m in driver.sent if not m.fin] == [
+        ("a", "1"), ("b", "x"), ("a", "2"), ("b", "y"), ("b", "z"),
+    ]  # fmt: skip
+
+
+def test_an_exception_ends_its_segment_with_fin_and_error_and_the_next_one_is_served(caplog):
+    stage = Words()
+    driver = Driver(stage, PORTS)
+    driver.feed(text("one crash two", 1), text("three", 2))
+    sent = driver.run()
+    assert [(m.text, m.fin, m.error) for m in sent] == [
+        ("one", False, None),
+        ("", True, "RuntimeError: told to"),
+        ("three", False, None),
+        ("", True, None),
+    ]
+    assert "Traceback" in caplog.text
+    assert ("failed", ("a", 1)) in stage.events
+
+
+def test_an_error_from_before_is_passed_on_without_bothering_the_stage():
+    driver = Driver(Words(), PORTS)
+    driver.feed(text("half", 1, error="gone: node stt crashed"))
+    assert [(m.text, m.fin, m.error) for m in driver.run()] == [("", True, "gone: node stt crashed")]
+
+
+def test_a_wait_ends_by_time_and_by_any_other_message_and_tells_what_was_left():
+    stage = Words()
+    driver = Driver(stage, PORTS)
+    driver.feed(text("wait one", 1))
+    driver.advance(40)
+    driver.feed(Played(port="played", samples=5, session_id="b", segment_id=1))
+    assert said(driver.run()) == ["one"]
+    assert np.isclose(stage.events[-1], 60)
+    driver.feed(text("wait two", 2))
+    assert said(driver.advance(99)) == []
+    assert said(driver.advance(1)) == ["two"]
+    assert stage.events[-1] == 0.0
+
+
+def test_finish_is_forwarded_behind_everything_and_the_session_is_forgotten():
+    stage = Words()
+    driver = Driver(stage, PORTS)
+    driver.feed(text("wait one", 1), Text(port="text", text="", session_id="a", finish=True))
+    assert driver.run() == []
+    sent = driver.advance(100)
+    assert [(m.text, m.fin, m.finish) for m in sent] == [("one", False, False), ("", True, False), ("", False, True)]
+    assert stage.events[-1] == ("ended", "a")
+
+
+def test_inputs_that_end_without_finish_finish_every_session():
+    driver = Driver(Words(), PORTS)
+    driver.feed(text("one", 1, "a"), text("two", 1, "b"))
+    driver.run()
+    assert [(m.session_id, m.finish) for m in driver.end_inputs()] == [("a", True), ("b", True)]
+
+
+def test_end_forgets_the_session_at_once_and_its_ids_may_start_anew():
+    stage = Words()
+    driver = Driver(stage, PORTS)
+    driver.feed(text("one two", 7))
+    driver.step()
+    driver.feed(control("end", 7))
+    assert driver.run() == []
+    assert stage.events == ["closed 7", ("ended", "a"), *stage.events[2:]]
+    driver.feed(text("three", 1))
+    assert said(driver.run()) == ["three"]
+
+
+def test_texts_of_a_node_that_knows_nothing_of_the_contract_are_segments_of_their_own():
+    driver = Driver(Words(), PORTS)
+    driver.feed_raw("text", pa.array(["one two"]))
+    driver.feed_raw("text", pa.array(["three"]), session_id=5, unknown={"a": 1})
+    driver.feed_raw("text", pa.array(["four"]), fin=True)
+    driver.run()
+    assert [(m.session_id, m.segment_id, m.text) for m in driver.sent if m.text] == [
+        ("default", 1, "one"), ("5", 1, "three"), ("default", 1, "two"), ("default", 2, "four"),
+    ]  # fmt: skip
+
+
+def test_a_flush_without_ids_kills_what_came_before_it_on_that_input_and_serves_its_carrier():
+    driver = Driver(Words(), PORTS)
+    driver.feed(text("one two three", 4, "a"), text("x y", 2, "default"))
+    driver.step()
+    driver.feed_raw("text", pa.array(["now"]), flush="TRUE")
+    assert [(m.session_id, m.segment_id, m.text) for m in driver.run() if m.text] == [("default", 3, "now")]
+
+
+def test_lost_fragments_are_reported_with_their_numbers(caplog):
+    driver = Driver(Words(), PORTS)
+    driver.feed(Text(port="text", text="a", session_id="a", segment_id=1, seq=0))
+    driver.feed(Text(port="text", text="b", session_id="a", segment_id=1, seq=4, fin=True))
+    assert "session=a segment=1: seq 1 to 3 never came" in caplog.text
+
+
+def test_a_crashed_producer_leaves_an_error_where_its_segment_was_open():
+    driver = Driver(Words(), PORTS)
+    driver.feed(Text(port="text", text="a", session_id="a", segment_id=1, seq=0))
+    driver.run()
+    driver.intake.restarted({"text"}, "stt")
+    sent = driver.run()
+    assert [(m.fin, m.error) for m in sent][-1] == (True, "restarted: node stt crashed")
