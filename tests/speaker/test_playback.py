@@ -92,6 +92,16 @@ def test_an_empty_reply_ends_at_once_and_does_not_hold_up_the_next():
     assert one.take_reports() == [Report(1, 0, None, is_last=True)]
 
 
+def test_a_fin_without_samples_ends_the_reply_with_its_position_in_the_text():
+    for is_played_before in (True, False):
+        one = playback()
+        add(one, 1, ramp(1, 10), text_end=4)
+        one.play(10 if is_played_before else 0)
+        add(one, 1, ramp(0, 0), text_end=5, fin=True)
+        one.play(10)
+        assert one.take_reports() == [Report(1, 10, 5, is_last=True)]
+
+
 def test_a_full_queue_counts_what_it_drops():
     one = playback(longest_queue=100)
     add(one, 1, ramp(1, 80))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dora_voice.audio import Rechunker, Resampler, from_int16, resample, to_int16
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+
+from dora_voice.audio import Rechunker, Resampler, from_int16, resample, to_int16
 
 PIECE_SIZES = st.lists(st.integers(0, 700), max_size=12)
 RATES_HZ = st.sampled_from([8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000])

@@ -158,7 +158,7 @@ class Intake:
             self._gate.end(segment.session_id)
         # What was played is how the past is known, and control speaks about the dead, too.
         if not isinstance(message, (Played, Control)) and not is_bare_finish(message):
-            if self._gate.is_dead(segment):
+            if message.port not in self._ports.continuous and self._gate.is_dead(segment):
                 self.counts["stale"] += 1
                 return
             if self._is_full() and not message.fin and not message.finish:
@@ -170,6 +170,8 @@ class Intake:
 
     def _identify(self, message: Message) -> Message:
         """Fills in the ids that the sender left out (DESIGN §2, "if missing")."""
+        if message.port in self._ports.continuous:
+            return replace(message, session_id=message.session_id or DEFAULT_SESSION, segment_id=0)
         if message.flush and message.session_id is None and message.segment_id is None:
             for session_id in self._sessions_on[message.port]:
                 self._notice_if(self._gate.flush(self._next(session_id)), "flushed", self._next(session_id))

@@ -27,6 +27,7 @@ from dora_voice.stage import Ports, Stage, Surroundings
 log = logging.getLogger("dora_voice.runtime")
 
 LONGEST_STOP_S = 1.0
+PUMP_LOOKS_UP_S = 0.1
 C = TypeVar("C")
 
 
@@ -60,7 +61,7 @@ def serve(build: Callable[[C], Stage], config_type: type[C], ports: Ports, node:
 
 def run(stage: Stage, ports: Ports, node: Node) -> None:
     """Runs `stage` until its inputs have ended and all is done, or the dataflow is stopped."""
-    woken = threading.Event()
+    woken, ended = threading.Event(), threading.Event()
     producers = _producers(node, ports)
     surroundings = Surroundings(time.monotonic, frozenset(producers), _restarts(node))
     intake = Intake(ports, producers, surroundings.clock, woken.set)
@@ -71,19 +72,23 @@ def run(stage: Stage, ports: Ports, node: Node) -> None:
             node.send_output(message.port, *arrow.to_arrow(message))
 
     scheduler = Scheduler(stage, ports, intake, surroundings, send)
-    pump = threading.Thread(target=_pump, args=(node, intake, producers), name="pump", daemon=True)
+    pump = threading.Thread(target=_pump, args=(node, intake, producers, ended), name="pump", daemon=True)
     pump.start()
     try:
         _work(scheduler, intake, ports, pump, woken)
         _drain(scheduler, ports, pump)
     finally:
         scheduler.close()
+        # Python may not end while a thread is inside of dora: that crashes.
+        ended.set()
+        pump.join(LONGEST_STOP_S)
         if intake.counts:
             log.info("not used: %s", ", ".join(f"{count} {what}" for what, count in sorted(intake.counts.items())))
 
 
-def _pump(node: Node, intake: Intake, producers: Mapping[str, str]) -> None:
-    while (event := node.next()) is not None:
+def _pump(node: Node, intake: Intake, producers: Mapping[str, str], ended: threading.Event) -> None:
+    """Feedback may still come when the node has ended; after a time-out, an event of type ERROR, it looks."""
+    while not ended.is_set() and (event := node.next(timeout=PUMP_LOOKS_UP_S)) is not None:
         kind, name = event.get("type"), str(event.get("id", ""))
         if kind == "INPUT":
             intake.receive(name, event["value"], event.get("metadata") or {})

@@ -17,7 +17,7 @@ from typing import Any
 
 from dora_voice import arrow
 from dora_voice.intake import Arrival, Intake, Notice
-from dora_voice.messages import Control, Message, Played, Segment, is_bare_finish
+from dora_voice.messages import DEFAULT_SESSION, Control, Message, Played, Segment, is_bare_finish
 from dora_voice.stage import Ports, Stage, Surroundings, Wait, Work
 
 log = logging.getLogger("dora_voice.stage")
@@ -249,7 +249,10 @@ class Scheduler:
             log.error("%s while closing %s", _describe(error), _describe_lane(lane), exc_info=error)
 
     def _emit(self, made: Message, running: Message | None = None) -> None:
-        """Stamps what the stage made and sends it, unless its segment died or is over."""
+        """Stamps what the stage made and sends it, unless its segment died or is over.
+
+        What a `run` makes may belong to no segment at all.
+        """
         if running is not None:
             made = replace(
                 made,
@@ -257,6 +260,10 @@ class Scheduler:
                 segment_id=running.segment_id if made.segment_id is None else made.segment_id,
                 speculative=made.speculative or running.speculative,
             )
+        if made.segment_id is None:
+            made = replace(made, seq=self._next_seq(Segment(made.session_id or DEFAULT_SESSION, 0), made.port))
+            self._send(made)
+            return
         segment, is_reply = made.segment, made.port == self._ports.reply
         if not isinstance(made, (Played, Control)) and (self._intake.is_dead(segment) or is_reply and segment in self._over):
             self._intake.counts["stale"] += 1
@@ -321,6 +328,8 @@ class Scheduler:
 
     def _is_stale(self, message: Message | None) -> bool:
         if message is None or isinstance(message, (Control, Played)) or is_bare_finish(message) or self._is_recorder:
+            return False
+        if message.port in self._ports.continuous:
             return False
         is_over = self._ports.reply is not None and message.segment in self._over
         return is_over or self._intake.is_dead(message.segment)

@@ -40,6 +40,7 @@ class Ports:
         None for a stage whose segments don't end with its own work (speaker, sink, source).
     feedback: inputs that never end a node by closing, because they come from further down.
     ends_with: the inputs whose `finish` ends a session here; the first of them that is wired counts.
+    continuous: inputs that know no segments (a microphone's audio): all of it is segment 0, and never stale.
     unordered: inputs whose fragments the stage puts together by seq itself, in any order of arrival.
     """
 
@@ -48,6 +49,7 @@ class Ports:
     reply: str | None = None
     feedback: frozenset[str] = frozenset()
     ends_with: tuple[str, ...] = ()
+    continuous: frozenset[str] = frozenset()
     unordered: frozenset[str] = frozenset()
 
 

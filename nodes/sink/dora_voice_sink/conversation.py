@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from dora_voice import arrow
 from dora_voice.messages import Audio, Control, Message, Played, Segment, Text
 from dora_voice.reassembly import Gap, Piece, Reassembly, Released, Stream, Whole
-from numpy.typing import NDArray
 
 OUTPUTS = {
     "user_text": "stt.text",

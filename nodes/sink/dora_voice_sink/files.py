@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
+
 from dora_voice.audio import Resampler, to_int16
 from dora_voice.config import SetupError
 from dora_voice.messages import SPEAKER_RATE_HZ, Segment
-from numpy.typing import NDArray
 
 log = logging.getLogger("dora_voice.sink")
 

@@ -9,7 +9,6 @@ from dora_voice.config import setting, user_path
 from dora_voice.messages import Audio, Control, Played, Text
 from dora_voice.runtime import serve
 from dora_voice.stage import Ports
-
 from dora_voice_sink.files import Journal, ReplyFiles
 from dora_voice_sink.stage import SinkStage
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from dora_voice.messages import Message, Segment
 from dora_voice.stage import Surroundings, Work
-
 from dora_voice_sink.conversation import Conversation, Event, Outcome, ReplySound
 from dora_voice_sink.files import Journal, ReplyFiles
 from dora_voice_sink.terminal import Transcript

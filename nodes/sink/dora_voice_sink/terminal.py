@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dora_voice.messages import Segment
-
 from dora_voice_sink.conversation import Event, Heard
 
 MOST_LATENCIES = 10_000
 COUNTED = ("user turns", "replies", "interrupted", "rejected as no speech", "gaps", "errors")
-CLAUSE_ENDS = ".!?,;:…。！？，；："  # noqa: RUF001 - Chinese punctuation is meant
+CLAUSE_ENDS = ".!?,;:…。！？，；："
 
 
 class Transcript:

@@ -6,10 +6,11 @@ import wave
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+
 from dora_voice.audio import to_int16
 from dora_voice.config import SetupError
 from dora_voice.messages import SPEAKER_RATE_HZ
-from numpy.typing import NDArray
 
 
 class NullSpeaker:

@@ -9,7 +9,6 @@ from dora_voice.config import setting, user_path
 from dora_voice.messages import Audio, Control, Played
 from dora_voice.runtime import serve
 from dora_voice.stage import Ports
-
 from dora_voice_speaker.backends import FileSpeaker, NullSpeaker
 from dora_voice_speaker.stage import SpeakerStage
 

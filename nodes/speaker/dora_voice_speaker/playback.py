@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from dora_voice.messages import SPEAKER_RATE_HZ
 from numpy.typing import NDArray
+
+from dora_voice.messages import SPEAKER_RATE_HZ
 
 REPORT_SAMPLES = SPEAKER_RATE_HZ // 10
 
@@ -63,8 +64,12 @@ class Playback:
             reply.is_held = False
         if self.queued + len(samples) > self._longest_queue:
             self.dropped_samples += len(samples)
-        else:
+        elif len(samples):
             reply.chunks.append((samples, text_end))
+        elif reply.chunks:
+            reply.chunks[-1] = (reply.chunks[-1][0], text_end)
+        else:
+            reply.text_end = text_end
 
     def commit(self, segment_id: int) -> None:
         if reply := self._replies.get(segment_id):

@@ -6,11 +6,11 @@ import logging
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
 from dora_voice.audio import Resampler
 from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Message, Played, Segment
 from dora_voice.stage import Surroundings, Wait, Work
-from numpy.typing import NDArray
-
 from dora_voice_speaker.playback import Playback, Report
 
 log = logging.getLogger("dora_voice.speaker")

