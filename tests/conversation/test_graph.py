@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+
 from dora_voice.messages import Audio, Played
 from dora_voice.testing import Graph
 
@@ -70,8 +71,14 @@ def test_three_questions_are_answered_in_order_and_to_the_end(conversation, tmp_
 def test_what_the_user_says_meanwhile_interrupts_and_the_history_holds_what_was_heard(conversation, tmp_path):
     graph = conversation("barge-in", ["Tell me a story!", "Stop!"])
     histories = []
-    reply = graph.drivers["llm"].stage._backend.reply
-    graph.drivers["llm"].stage._backend.reply = lambda s, history, turn: histories.append(history.messages(turn)) or reply(s, history, turn)  # fmt: skip
+    backend = graph.drivers["llm"].stage._backend
+    reply = backend.reply
+
+    def remember_and_reply(session_id, history, turn):
+        histories.append(history.messages(turn))
+        return reply(session_id, history, turn)
+
+    backend.reply = remember_and_reply
     talk(graph)
     turns = events(tmp_path, "turn")
     assert [turn["role"] for turn in turns] == ["user", "assistant", "user", "assistant"]

@@ -14,9 +14,18 @@ def write(tmp_path, *nodes):
 
 
 def node(name, inputs=(), outputs=(), **env):
-    edges = {port: {"source": source, "queue_size": 3000, "queue_policy": "backpressure"} for port, source in dict(inputs).items()}
+    edges = {
+        port: {"source": source, "queue_size": 3000, "queue_policy": "backpressure"}
+        for port, source in dict(inputs).items()
+    }
     path = str(NODES / f"{name}.py")
-    return {"id": name, "path": path, "inputs": edges, "outputs": list(outputs), "env": {k: str(v) for k, v in env.items()}}
+    return {
+        "id": name,
+        "path": path,
+        "inputs": edges,
+        "outputs": list(outputs),
+        "env": {k: str(v) for k, v in env.items()},
+    }
 
 
 def turns(out_dir):
@@ -34,7 +43,9 @@ def test_a_burst_of_five_shuffled_sessions_to_a_busy_sink_is_put_together_exactl
     dataflow = write(
         tmp_path,
         node("burst_sender", outputs=["text", "control"], SEED=7, **env),
-        node("busy_sink", {"user_text": "burst_sender/text", "control": "burst_sender/control"}, OUT_DIR=tmp_path / "o"),
+        node(
+            "busy_sink", {"user_text": "burst_sender/text", "control": "burst_sender/control"}, OUT_DIR=tmp_path / "o"
+        ),
     )
     run = dora_run(dataflow, tmp_path)
     assert run.returncode == 0, run.stdout

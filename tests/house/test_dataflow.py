@@ -55,7 +55,7 @@ def test_a_crossed_wire_does_not_pass(node: str, port: str, source: str, tmp_pat
     wire(dataflow, node, port, source)
     done = validate(dataflow, tmp_path)
     assert done.returncode != 0
-    assert f'node "{node}": input "{port}" expects type' in done.stdout + done.stderr
+    assert f'node "{node}": type mismatch on input "{port}"' in done.stdout
 
 
 def test_every_edge_has_a_queue_size() -> None:

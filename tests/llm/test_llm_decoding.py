@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dora_voice_llm.decoding import ReplyText, is_long_enough, next_token
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dora_voice_llm.decoding import ReplyText, is_long_enough, next_token
 
 
 def decode_bytes(tokens):
@@ -41,7 +42,10 @@ def test_no_bytes_make_deltas_disagree_with_the_text(tokens):
     deltas = [reply.add(token) for token in tokens]
     assert "".join(deltas) == reply.text
     assert decode_bytes(tokens).startswith(reply.text)
-    assert decode_bytes(tokens[: reply.whole_tokens]) in (reply.text, reply.text[: len(decode_bytes(tokens[: reply.whole_tokens]))])
+    assert decode_bytes(tokens[: reply.whole_tokens]) in (
+        reply.text,
+        reply.text[: len(decode_bytes(tokens[: reply.whole_tokens]))],
+    )
 
 
 @pytest.mark.parametrize("end", ["It is.", "Is it?", "It is!", "Wait…", '"It is."', "好。", "It is. "])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from dora_voice_llm.history import History, whole_words
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dora_voice_llm.history import History, whole_words
 
 REPLY = "The sea is wide, and deep."
 
@@ -112,7 +113,16 @@ def test_turns_stand_in_the_order_of_their_segments():
 
 @pytest.mark.parametrize(
     ("end", "heard"),
-    [(0, ""), (2, ""), (3, "The"), (4, "The"), (6, "The"), (7, "The sea"), (15, "The sea is wide"), (16, "The sea is wide,")],
+    [
+        (0, ""),
+        (2, ""),
+        (3, "The"),
+        (4, "The"),
+        (6, "The"),
+        (7, "The sea"),
+        (15, "The sea is wide"),
+        (16, "The sea is wide,"),
+    ],
 )
 def test_a_torn_word_was_not_heard(end, heard):
     assert whole_words(REPLY, end) == heard

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dora_voice_llm.prompt import PromptTokens
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dora_voice_llm.prompt import PromptTokens
 
 
 class Tokenizer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from dora_voice.messages import Control, Played, Text
 from dora_voice.testing import Driver
 from dora_voice_llm import stage as stage_module
@@ -88,7 +89,9 @@ def test_fragments_make_one_transcript(driver, recorder):
     assert recorder.seen == [["How are you?"]]
 
 
-@pytest.mark.parametrize("transcript", [say("", 1, rejected="noise"), say(" \n", 1), say("Thank you.", 1, rejected="stock")])
+@pytest.mark.parametrize(
+    "transcript", [say("", 1, rejected="noise"), say(" \n", 1), say("Thank you.", 1, rejected="stock")]
+)
 def test_no_speech_gets_an_empty_reply_and_leaves_no_trace(driver, recorder, transcript):
     driver.feed(transcript)
     (fin,) = driver.run()

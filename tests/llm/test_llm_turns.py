@@ -6,13 +6,14 @@ import logging
 import re
 
 import pytest
+from session.tiny_model import CHATML, make_tiny_model
+
 from dora_voice.config import SetupError
 from dora_voice.messages import Control, Played, Text
 from dora_voice.testing import Driver
 from dora_voice_llm import weights
 from dora_voice_llm.decoding import ReplyText, is_long_enough, next_token
 from dora_voice_llm.node import PORTS, Config, build
-from session.tiny_model import CHATML, make_tiny_model
 
 QUESTIONS = [
     "What is the capital of France?",
@@ -38,7 +39,7 @@ def tiny(tmp_path_factory):
 def default():
     if not weights.folder().is_dir():
         pytest.skip("run dora-voice-llm-weights for this test")
-    return build(Config(dtype="fp32"))
+    return build(Config(dtype="fp32", threads=1, max_reply_tokens=40))
 
 
 def ask(driver, question, segment_id, session_id="a"):
@@ -186,7 +187,7 @@ def test_nobody_ends_a_turn_from_within_it(tiny):
     ],
 )
 def test_a_model_that_cannot_be_had_is_named(config, says, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(SetupError, match=says):
         build(config)
 
@@ -194,13 +195,13 @@ def test_a_model_that_cannot_be_had_is_named(config, says, monkeypatch):
 def test_a_template_that_does_not_fit_is_named(tmp_path):
     template = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHATML
     with pytest.raises(SetupError, match="can't be used: .*no system role"):
-        build(Config(model=str(make_tiny_model(tmp_path, chat_template=template))))
+        build(Config(model=str(make_tiny_model(tmp_path, chat_template=template)), threads=1))
 
 
 def test_a_reply_limit_that_leaves_no_room_for_the_prompt_is_refused(tmp_path):
     folder = str(make_tiny_model(tmp_path))
     with pytest.raises(SetupError, match="MAX_REPLY_TOKENS=200: expected at most half of the context of 256"):
-        build(Config(model=folder, max_reply_tokens=200, context_tokens=256))
+        build(Config(model=folder, threads=1, max_reply_tokens=200, context_tokens=256))
 
 
 def test_missing_weights_name_the_command_that_fetches_them(tmp_path, monkeypatch):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dora_voice_session.hf_model import HfModel, load
-from dora_voice_session.session import Session, common_prefix
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session.tiny_model import make_tiny_model
+
+from dora_voice_session.hf_model import HfModel, load
+from dora_voice_session.session import Session, common_prefix
 
 
 @pytest.fixture(scope="module")

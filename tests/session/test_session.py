@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dora_voice_session.session import SLICE_TOKENS, Session, common_prefix
 from hypothesis import given
 from hypothesis import strategies as st
 from session.fake_model import FakeModel, logits_after
+
+from dora_voice_session.session import SLICE_TOKENS, Session, common_prefix
 
 
 def finish(work):

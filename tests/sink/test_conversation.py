@@ -3,6 +3,7 @@ import wave
 
 import numpy as np
 import pytest
+
 from dora_voice.messages import Audio, Control, Played, Segment, Text
 from dora_voice.testing import Driver, tone
 from dora_voice_sink.files import Journal, ReplyFiles, file_name
@@ -39,11 +40,12 @@ def played(samples, text_end, segment_id=1, fin=False):
     return Played(port="played", samples=samples, text_end=text_end, session_id="a", segment_id=segment_id, fin=fin)
 
 
-def sound(samples, seq, segment_id=1, fin=False, rate=24_000):
+def sound(samples, seq, segment_id=1, fin=False, error=None):
     return Audio(
         port="reply_audio",
         samples=samples,
-        sample_rate=rate,
+        sample_rate=24_000,
+        error=error,
         session_id="a",
         segment_id=segment_id,
         seq=seq,
@@ -57,7 +59,19 @@ def test_a_turn_is_put_together_by_seq_and_shown_as_it_is_spoken(sink, tmp_path,
     sink.feed(played(2400, 9))
     sink.run()
     assert [line["text"] for line in lines(tmp_path, "turn")] == ["Hello?"]
-    assert capsys.readouterr().out.split() == ["0.0", "s", "a", "you", "Hello?", "0.0", "s", "a", "robot", "Hi", "there."]
+    assert capsys.readouterr().out.split() == [
+        "0.0",
+        "s",
+        "a",
+        "you",
+        "Hello?",
+        "0.0",
+        "s",
+        "a",
+        "robot",
+        "Hi",
+        "there.",
+    ]
     sink.feed(played(4800, 15, fin=True))
     sink.run()
     assert [(line["role"], line["text"]) for line in lines(tmp_path, "turn")] == [
@@ -97,8 +111,10 @@ def test_a_speculative_turn_is_written_when_it_is_committed_and_never_when_it_is
 def test_no_speech_is_no_turn_and_an_error_is_told_once(sink, tmp_path):
     sink.feed(said("user_text", "", 1, rejected="noise"), said("reply_text", "", 1), played(0, None, 1, fin=True))
     error = "RuntimeError: broken"
-    sink.feed(said("user_text", "Hi", 2), said("reply_text", "We", 2, fin=False), said("reply_text", "", 2, 1, error=error))
-    sink.feed(sound(tone(20), 0, 2), Audio(port="reply_audio", samples=tone(0), sample_rate=24_000, session_id="a", segment_id=2, seq=1, fin=True, error=error))  # fmt: skip
+    sink.feed(
+        said("user_text", "Hi", 2), said("reply_text", "We", 2, fin=False), said("reply_text", "", 2, 1, error=error)
+    )
+    sink.feed(sound(tone(20), 0, 2), sound(tone(0), 1, 2, fin=True, error=error))
     sink.feed(played(10, None, 2, fin=True))
     sink.run()
     assert [line["reason"] for line in lines(tmp_path, "rejected")] == ["noise"]
@@ -134,7 +150,8 @@ def test_files_are_complete_up_to_a_stop_in_the_middle_of_a_reply(sink, tmp_path
     sink.run()
     sink.scheduler.close()
     assert lines(tmp_path, "turn")[-1]["heard"] == "Once"
-    assert wave.open(str(tmp_path / "reply-a-1.wav")).getnframes() == 800
+    with wave.open(str(tmp_path / "reply-a-1.wav")) as file:
+        assert file.getnframes() == 800
     assert "summary: 1 user turns, 1 replies, 1 interrupted" in capsys.readouterr().out
 
 

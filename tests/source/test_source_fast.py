@@ -67,4 +67,3 @@ def test_nobody_is_interrupted_and_no_time_is_wasted(path: Path, utterances: int
     verbs = [message.verb for message in graph.drivers["vad"].sent if isinstance(message, Control)]
     assert verbs == ["start", "commit"] * utterances
     assert graph.drivers["source"].sent[-1].finish
-    assert graph.drivers["speaker"].sent[-1].finish or not utterances

@@ -1,11 +1,12 @@
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dora_voice.messages import Audio, Control, Played
 from dora_voice.testing import Driver
 from dora_voice_speaker.node import PORTS
 from dora_voice_speaker.playback import Playback, Report
 from dora_voice_speaker.stage import SpeakerStage
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def ramp(start, length):
@@ -167,7 +168,9 @@ def test_fast_plays_at_once_and_ends_with_finish():
 
 def test_other_rates_are_resampled():
     stage, driver = speaker(is_fast=True)
-    low = Audio(port="audio", samples=np.ones(8000, np.float32), sample_rate=16_000, session_id="a", segment_id=1, fin=True)
+    low = Audio(
+        port="audio", samples=np.ones(8000, np.float32), sample_rate=16_000, session_id="a", segment_id=1, fin=True
+    )
     driver.feed(low)
     driver.run()
     assert len(stage._backend.heard) == 12_000

@@ -1,12 +1,13 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from dora_voice import arrow
-from dora_voice.header import WireError
-from dora_voice.messages import Audio, Control, Played, Text
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+
+from dora_voice import arrow
+from dora_voice.header import WireError
+from dora_voice.messages import Audio, Control, Played, Text
 
 common = {
     "port": st.just("p"),

@@ -2,6 +2,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pytest
+
 from dora_voice.config import ConfigError, from_env, setting, user_path
 
 

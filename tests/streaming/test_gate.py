@@ -1,7 +1,8 @@
-from dora_voice.gate import MOST_DROPPED, MOST_SESSIONS, Gate
-from dora_voice.messages import Segment
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dora_voice.gate import MOST_DROPPED, MOST_SESSIONS, Gate
+from dora_voice.messages import Segment
 
 acts = st.lists(st.tuples(st.sampled_from(["flush", "drop"]), st.sampled_from("ab"), st.integers(0, 9)), max_size=12)
 

@@ -1,8 +1,9 @@
 import pytest
-from dora_voice import header
-from dora_voice.header import KEYS, LARGEST_NATURAL, WireError
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dora_voice import header
+from dora_voice.header import KEYS, LARGEST_NATURAL, WireError
 
 NATURALS = [key for key, kind in KEYS.items() if kind is header.NATURAL]
 FLAGS = [key for key, kind in KEYS.items() if kind is header.FLAG]

@@ -1,7 +1,8 @@
-from dora_voice.messages import Segment
-from dora_voice.reassembly import Gap, Limits, Piece, Reassembly, Stream, Whole
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dora_voice.messages import Segment
+from dora_voice.reassembly import Gap, Limits, Piece, Reassembly, Stream, Whole
 
 A = Stream(Segment("a", 1), "text")
 B = Stream(Segment("b", 1), "text")

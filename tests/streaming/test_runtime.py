@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 from dora.testing import MockNode
+
 from dora_voice.config import SetupError
 from dora_voice.messages import Control, Message, Text
 from dora_voice.runtime import run, serve

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+
 from dora_voice.messages import Control, Message, Played, Text
 from dora_voice.stage import Ports, Wait
 from dora_voice.testing import Driver
@@ -100,7 +101,8 @@ def test_a_drop_closes_exactly_that_segment_even_when_it_waits():
 def test_another_session_is_not_touched_by_a_flush_and_gets_its_turns_in_between():
     driver = Driver(Words(), PORTS)
     driver.feed(text("1 2 3", 1, "a"), text("x y z", 1, "b"))
-    driver.step(), driver.step(), driver.step()
+    for _ in range(3):
+        driver.step()
     driver.feed(control("flush", 9, "a"))
     driver.run()
     assert [(m.session_id, m.text) for m in driver.sent if not m.fin] == [

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def recording(name: str) -> Samples:
     path = THREE_QUESTIONS if name == "three-questions" else RECORDINGS / f"{name}.wav"
     samples, rate_hz = soundfile.read(path, dtype="float32")
     assert rate_hz == SOURCE_RATE_HZ
-    return samples
+    return np.asarray(samples, np.float32)
 
 
 def cut(name: str, start_s: float, end_s: float) -> Samples:
@@ -51,7 +52,7 @@ def tiny_en() -> Recognizer:
     return CTranslate2Whisper("", "en", threads=2)
 
 
-@pytest.mark.parametrize(("name", "text", "start_s", "end_s"), spoken_clips())
+@pytest.mark.parametrize(("name", "text", "start_s", "end_s"), list(spoken_clips()))
 def test_what_was_said_is_understood(tiny_en: Recognizer, name: str, text: str, start_s: float, end_s: float) -> None:
     transcript = tiny_en.transcribe(cut(name, start_s - 0.2, end_s + 0.2), SEGMENT)
     assert (words(transcript.text), why_no_speech(transcript), transcript.language) == (words(text), None, "en")
@@ -94,9 +95,12 @@ def random_whisper(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     torch.manual_seed(0)
     tokenizer = WhisperTokenizer.from_pretrained(str(get_model_path()))
     token = tokenizer.convert_tokens_to_ids
-    small = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
     config = WhisperConfig(
-        **small,
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
         encoder_attention_heads=2,
         decoder_attention_heads=2,
         vocab_size=len(tokenizer),
@@ -106,11 +110,12 @@ def random_whisper(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
         pad_token_id=tokenizer.pad_token_id,
     )
     model = WhisperForConditionalGeneration(config)
-    model.generation_config.update(max_new_tokens=8, _from_model_config=False)
+    options: Any = model.generation_config
+    options.update(max_new_tokens=8, _from_model_config=False)
     if request.param == "multilingual":
-        model.generation_config.lang_to_id = {"<|en|>": token("<|en|>"), "<|de|>": token("<|de|>")}
-        model.generation_config.task_to_id = {"transcribe": token("<|transcribe|>")}
-        model.generation_config.is_multilingual = True
+        options.lang_to_id = {"<|en|>": token("<|en|>"), "<|de|>": token("<|de|>")}
+        options.task_to_id = {"transcribe": token("<|transcribe|>")}
+        options.is_multilingual = True
     folder = tmp_path_factory.mktemp(request.param)
     model.save_pretrained(folder)
     WhisperProcessor(WhisperFeatureExtractor(), tokenizer).save_pretrained(folder)

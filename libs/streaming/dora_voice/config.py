@@ -55,8 +55,9 @@ def from_env(config_type: type[T], env: Mapping[str, str] | None = None) -> T:
     for f in given:
         backends = f.metadata.get("backends")
         if backends and backend not in backends:
+            other = " or ".join(backends)
             raise ConfigError(
-                f"{f.name.upper()} has no effect with BACKEND={backend}: unset it, or use BACKEND={' or '.join(backends)}"
+                f"{f.name.upper()} has no effect with BACKEND={backend}: unset it, or use BACKEND={other}"
             )
     return config
 
@@ -105,5 +106,3 @@ def _read_number(name: str, kind: type, raw: str, limits: Mapping[str, Any]) -> 
     if not (value == value and (minimum is None or value >= minimum) and (maximum is None or value <= maximum)):
         raise ConfigError(f"{name}={raw!r}: expected {expected}")
     return value
-
-

@@ -94,7 +94,8 @@ class Intake:
         """Whoever feeds these inputs crashed: what it left open ends with an error."""
         with self._lock:
             for segment, port in [key for key in self._open if key[1] in ports]:
-                message = arrow.empty(port, self._ports.inputs[port], fin=True, error=f"restarted: node {producer} crashed")
+                error = f"restarted: node {producer} crashed"
+                message = arrow.empty(port, self._ports.inputs[port], fin=True, error=error)
                 self._admit(replace(message, session_id=segment.session_id, segment_id=segment.segment_id))
         self._wake()
 

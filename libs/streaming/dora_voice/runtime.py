@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 from dora_voice import arrow
 from dora_voice.config import ConfigError, SetupError, from_env
@@ -136,7 +136,7 @@ def _connect() -> Node:
     import dora
 
     try:
-        node = dora.Node()
+        node = cast(Node, dora.Node())
     except KeyboardInterrupt:
         sys.exit(130)
     # From here on dora tells us to stop.

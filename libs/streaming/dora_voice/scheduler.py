@@ -106,7 +106,8 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is running, queued or waiting, other than the stage's own `run`."""
-        return not self._inbox and all(lane is self._run_lane or lane.place() == math.inf and not lane.parked for lane in self._lanes.values())
+        others = [lane for lane in self._lanes.values() if lane is not self._run_lane]
+        return not self._inbox and not any(lane.work or lane.queue for lane in others)
 
     @property
     def is_running(self) -> bool:
@@ -265,7 +266,8 @@ class Scheduler:
             self._send(made)
             return
         segment, is_reply = made.segment, made.port == self._ports.reply
-        if not isinstance(made, (Played, Control)) and (self._intake.is_dead(segment) or is_reply and segment in self._over):
+        is_late = self._intake.is_dead(segment) or (is_reply and segment in self._over)
+        if is_late and not isinstance(made, (Played, Control)):
             self._intake.counts["stale"] += 1
             return
         if made.speculative and segment in self._committed:

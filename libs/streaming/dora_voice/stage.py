@@ -80,4 +80,3 @@ class Stage(Protocol):
     """
 
     def process(self, message: Message) -> Work | None: ...
-

@@ -120,7 +120,7 @@ class Graph:
 
     def run(self) -> None:
         """Until every stage waits."""
-        while any([driver.step() for driver in self.drivers.values()]):
+        while True in [driver.step() for driver in self.drivers.values()]:
             pass
 
     def advance(self, ms: float) -> None:

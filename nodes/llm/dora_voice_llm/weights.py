@@ -108,7 +108,9 @@ def _convert(source: Path, made: Path) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=GGUF)
     # The file says `pre: smollm`, digits one by one; transformers' converter doesn't know that.
-    tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
+        [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+    )
     tokenizer.save_pretrained(made)
 
     quantized = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)

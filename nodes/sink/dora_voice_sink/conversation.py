@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dora_voice import arrow
-from dora_voice.messages import Audio, Control, Message, Played, Segment, Text
+from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Message, Played, Segment, Text
 from dora_voice.reassembly import Gap, Piece, Reassembly, Released, Stream, Whole
 
 OUTPUTS = {
@@ -189,7 +189,7 @@ class Conversation:
     def _take_whole(self, segment: Segment, port: str) -> Iterator[Outcome]:
         turns = self._of(segment)
         if port == "reply_audio":
-            yield ReplySound(segment, np.zeros(0, np.float32), arrow.SOURCE_RATE_HZ, fin=True)
+            yield ReplySound(segment, np.zeros(0, np.float32), SPEAKER_RATE_HZ, fin=True)
         turns.is_user_complete |= port == "user_text"
         turns.is_reply_complete |= port == "reply_text"
         yield from self._turns_due(segment)
@@ -226,7 +226,7 @@ class Conversation:
     def _cut(self, stream: Stream) -> Iterator[Outcome]:
         self._reassembly.cut(stream)
         if stream.port == "reply_audio":
-            yield ReplySound(stream.segment, np.zeros(0, np.float32), arrow.SOURCE_RATE_HZ, fin=True)
+            yield ReplySound(stream.segment, np.zeros(0, np.float32), SPEAKER_RATE_HZ, fin=True)
 
     def _of(self, segment: Segment) -> _Turns:
         turns = self._turns.setdefault(segment, _Turns())

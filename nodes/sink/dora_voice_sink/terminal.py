@@ -44,9 +44,9 @@ class Transcript:
 
     def on_heard(self, t_s: float, heard: Heard) -> Iterator[str]:
         """The part of the reply that was heard since, up to the end of a clause."""
-        if heard.text and (committed_s := self._committed_s.pop(heard.segment, None)) is not None:
-            if len(self._latencies_ms) < MOST_LATENCIES:
-                self._latencies_ms.append((t_s - committed_s) * 1000)
+        committed_s = self._committed_s.pop(heard.segment, None) if heard.text else None
+        if committed_s is not None and len(self._latencies_ms) < MOST_LATENCIES:
+            self._latencies_ms.append((t_s - committed_s) * 1000)
         shown = self._shown.get(heard.segment, 0)
         end = len(heard.text) if heard.fin else _clause_end(heard.text)
         fresh = heard.text[shown:end].strip()

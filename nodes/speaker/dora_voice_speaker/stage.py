@@ -109,11 +109,13 @@ class SpeakerStage:
             samples = np.concatenate([samples, resampler.flush()])
         playback.add(audio.segment.segment_id, samples, audio.text_end, fin=audio.fin, speculative=audio.speculative)
         if playback.dropped_samples and not dropped:
-            log.warning("session=%s: queue of %d samples is full: audio is dropped", audio.session_id, self._longest_queue)
+            log.warning("session=%s: %d samples wait: QUEUE_MAX_S is reached", audio.session_id, playback.queued)
 
     def _play(self, samples: int) -> None:
-        sounds = [playback.play(samples) for playback in self._playbacks.values()]
-        self._backend.play(np.sum(sounds, axis=0, dtype=np.float32) if sounds else np.zeros(samples, np.float32))
+        mixed = np.zeros(samples, np.float32)
+        for playback in self._playbacks.values():
+            mixed += playback.play(samples)
+        self._backend.play(mixed)
 
     def _report(self) -> Work:
         for session_id, playback in list(self._playbacks.items()):

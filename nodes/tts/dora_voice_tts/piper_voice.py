@@ -33,7 +33,8 @@ class PiperVoice:
         except Exception as error:
             reason = str(error).partition("\n")[0]
             raise SetupError(
-                f"VOICE={voice!r} can't be loaded ({reason}): expected a Piper voice.onnx with voice.onnx.json beside it"
+                f"VOICE={voice!r} can't be loaded ({reason}): "
+                "expected a Piper voice.onnx with voice.onnx.json beside it"
             ) from error
         self.name = f"{Path(path).stem} (piper, {threads} threads)"
         self.rate_hz = config.sample_rate

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dora_voice.audio import EMPTY, Samples
 from dora_voice.messages import SOURCE_RATE_HZ, Audio, Control, Message, Played, Segment
 from dora_voice.stage import Surroundings, Work
-from dora_voice_vad.endpointing import EnoughSpeech, Event, FalseAlarm, HardEnd, Limits, Onset, Speech
+from dora_voice_vad.endpointing import WINDOW_SAMPLES, EnoughSpeech, Event, FalseAlarm, HardEnd, Limits, Onset, Speech
 from dora_voice_vad.listener import Detector, Listener
 from dora_voice_vad.segments import Segments
 
@@ -80,12 +80,16 @@ class VadStage:
                 case Onset(at):
                     yield _control("start", segment, at)
                 case Speech(begin, end):
-                    yield _speech(segment, begin, listener.samples(begin, end))
+                    for at in range(begin, end, WINDOW_SAMPLES):
+                        yield _speech(segment, at, listener.samples(at, min(at + WINDOW_SAMPLES, end)))
                 case EnoughSpeech(at):
                     if segments.flush(segment.segment_id):
                         yield _control("flush", segment, at)
                 case HardEnd(at):
                     listener.segment_id = None
+                    # Too short to interrupt, but said, and to be answered now.
+                    if segments.flush(segment.segment_id):
+                        yield _control("flush", segment, at)
                     segments.committed(segment.segment_id)
                     yield _speech(segment, at, fin=True)
                     yield _control("commit", segment, at)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pyarrow as pa
 from dora import Node
@@ -35,5 +36,5 @@ while (event := node.next()) is not None:
     header = {"segment_id": str(named), **({"flush": "true"} if verb == "flush" else {})}
     node.send_output("control", pa.array([verb]), header)
     ask()
-with open(os.environ["RESULT"], "w") as result:
+with Path(os.environ["RESULT"]).open("w") as result:
     json.dump({"answered": sorted(answered), "stale": stale}, result)

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from dora_voice.messages import Control, Message, Segment, Text
 from dora_voice.runtime import serve
@@ -16,7 +17,7 @@ class Config:
 
 class Listener:
     def __init__(self) -> None:
-        self.file = open(os.environ["HEARD"], "w")
+        self.file = Path(os.environ["HEARD"]).open("w")  # noqa: SIM115 - open until close
 
     def process(self, message: Message) -> None:
         if isinstance(message, Text):

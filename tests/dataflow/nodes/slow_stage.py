@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from dora_voice.messages import Control, Message, Text
 from dora_voice.runtime import serve
@@ -24,7 +25,7 @@ class Slow:
                 yield Text(port="text", text=f"{n}")
             yield Text(port="text", text="", fin=True)
         except GeneratorExit:
-            with open(os.environ["CLOSED"], "a") as closed:
+            with Path(os.environ["CLOSED"]).open("a") as closed:
                 closed.write(f"{message.segment_id}\n")
             raise
 

@@ -1,0 +1,68 @@
+"""dataflow.yml itself under the real dora, with the real models and real recordings."""
+
+import json
+
+import pytest
+import soundfile
+from dora_run import ROOT, dora_run
+from listening import plain_words, transcribed, word_errors
+
+RECORDINGS = ROOT / "tests/recordings"
+
+
+def hold(recording, out_dir, **env):
+    """The events of the conversation from this recording, which has to end by itself."""
+    run = dora_run(ROOT / "dataflow.yml", ROOT, AUDIO_IN=RECORDINGS / f"{recording}.wav", OUT_DIR=out_dir, **env)
+    assert run.returncode == 0, run.stdout
+    return [json.loads(line) for line in (out_dir / "conversation.jsonl").read_text().splitlines()], run.stdout
+
+
+def truth(recording):
+    return [plain_words(part["text"]) for part in json.loads((RECORDINGS / f"{recording}.json").read_text())["speech"]]
+
+
+def turns(events, role):
+    return [event for event in events if event["event"] == "turn" and event["role"] == role]
+
+
+def test_three_questions_get_three_spoken_answers(tmp_path):
+    events, shown = hold("three-questions", tmp_path)
+    assert [plain_words(turn["text"]) for turn in turns(events, "user")] == truth("three-questions")
+    replies = turns(events, "assistant")
+    assert len(replies) == 3
+    errors = words = 0
+    for reply in replies:
+        wav = tmp_path / f"reply-default-{reply['segment_id']}.wav"
+        assert soundfile.info(wav).samplerate == 24_000
+        wrong, spoken = word_errors(reply["text"], transcribed(wav))
+        errors, words = errors + wrong, words + spoken
+    assert words
+    assert errors / words <= 0.15
+    assert not [event for event in events if event["event"] in ("gap", "error", "flush")]
+    assert "What is the capital of France?" in shown
+    assert "summary: 3 user turns, 3 replies" in shown
+
+
+def test_an_interruption_stops_the_old_reply_and_the_new_question_is_answered(tmp_path):
+    events, _ = hold("barge-in", tmp_path)
+    assert [plain_words(turn["text"]) for turn in turns(events, "user")] == truth("barge-in")
+    story, answer = turns(events, "assistant")
+    assert len(story["heard"]) < len(story["text"])
+    assert answer["text"]
+    assert "heard" not in answer
+    flush = next(event for event in events if event["event"] == "flush")
+    after = [event for event in events if event["t_s"] > flush["t_s"] and event["event"] == "played"]
+    assert [event["fin"] for event in after if event["segment_id"] == story["segment_id"]] == [True]
+
+
+def test_short_answers_are_four_turns(tmp_path):
+    events, _ = hold("short-answers", tmp_path, PACE="fast")
+    assert [plain_words(turn["text"]) for turn in turns(events, "user")] == truth("short-answers")
+    assert len(turns(events, "assistant")) == 4
+
+
+@pytest.mark.parametrize("recording", ["silence", "noise", "motor", "music"])
+def test_what_is_no_speech_gives_no_turn_and_no_reply(tmp_path, recording):
+    events, _ = hold(recording, tmp_path, PACE="fast")
+    assert turns(events, "user") + turns(events, "assistant") == []
+    assert list(tmp_path.glob("reply-*.wav")) == []

