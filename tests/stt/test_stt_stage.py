@@ -199,7 +199,7 @@ def test_the_fake_without_texts_says_how_long_it_was() -> None:
     ("env", "named"),
     [
         ({"BACKEND": "fake", "MODEL": "x"}, "MODEL has no effect with BACKEND=fake"),
-        ({"BACKEND": "fake", "LANGUAGE": "en"}, "LANGUAGE has no effect"),
+        ({"BACKEND": "fake", "SPOKEN_LANGUAGE": "en"}, "SPOKEN_LANGUAGE has no effect"),
         ({"FAKE_TEXTS": "x"}, "FAKE_TEXTS has no effect"),
         ({"BACKEND": "transformers"}, "MODEL is empty"),
         ({"MAX_UTTERANCE_S": "31"}, "MAX_UTTERANCE_S='31'"),

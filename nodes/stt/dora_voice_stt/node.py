@@ -29,7 +29,8 @@ WHISPER = ("faster-whisper", "transformers")
 class Config:
     backend: Literal["faster-whisper", "transformers", "fake"] = "faster-whisper"
     model: str = setting("", "folder or Hugging Face id; empty: the tiny.en that comes with the node", backends=WHISPER)
-    language: str = setting("en", "language code of what is spoken", backends=WHISPER)
+    # Not LANGUAGE: desktops set that, to something like "en_US:en".
+    spoken_language: str = setting("en", "language code of what is spoken", backends=WHISPER)
     threads: int = setting(2, "compute threads", minimum=1, backends=WHISPER)
     max_utterance_s: float = setting(30.0, "seconds of a segment that are kept", minimum=1, maximum=30)
     fake_texts: str = setting("", "what the segments say, separated by |", backends=("fake",))
@@ -52,11 +53,11 @@ def load(config: Config) -> Recognizer:
     if config.backend == "faster-whisper":
         from dora_voice_stt.ctranslate2_whisper import CTranslate2Whisper
 
-        return CTranslate2Whisper(config.model, config.language, config.threads)
+        return CTranslate2Whisper(config.model, config.spoken_language, config.threads)
     if config.backend == "transformers":
         from dora_voice_stt.transformers_whisper import TransformersWhisper
 
-        return TransformersWhisper(config.model, config.language, config.threads)
+        return TransformersWhisper(config.model, config.spoken_language, config.threads)
     from dora_voice_stt.fake import FakeRecognizer
 
     return FakeRecognizer([text.strip() for text in config.fake_texts.split("|") if text.strip()])

@@ -47,7 +47,7 @@ class TransformersWhisper:
         languages: dict[str, int] | None = getattr(options, "lang_to_id", None)
         known = ["en"] if languages is None else [token.strip("<|>") for token in languages]
         if language not in known:
-            raise ConfigError(f"LANGUAGE={language!r}: this model expects {' or '.join(sorted(known))}")
+            raise ConfigError(f"SPOKEN_LANGUAGE={language!r}: this model expects {' or '.join(sorted(known))}")
         spoken = [] if languages is None else [languages[f"<|{language}|>"], options.task_to_id["transcribe"]]
         no_timestamps = self._processor.tokenizer.convert_tokens_to_ids("<|notimestamps|>")
         return [self._model.config.decoder_start_token_id, *spoken, no_timestamps]
