@@ -72,11 +72,10 @@ def bare_python(tmp_path_factory):
 def test_the_vad_node_runs_in_a_foreign_dataflow_without_torch(tmp_path, bare_python):
     write_files(ROOT / "nodes/vad/README.md", tmp_path)
     shutil.copy(ROOT / "tests/recordings/short-answers.wav", tmp_path / "speech.wav")
-    env = {**os.environ, "PATH": f"{bare_python}:{os.environ['PATH']}", "VIRTUAL_ENV": str(bare_python.parent)}
     path = f"{bare_python}:{os.environ['PATH']}"
     shown = sh("dora run dataflow.yml", tmp_path, PATH=path, VIRTUAL_ENV=str(bare_python.parent))
     printed = [line.split("printer: ")[1].split() for line in shown.splitlines() if "printer: " in line]
-    assert [words[0] for words in printed if "segment" in words] == ["start", "commit"] * 4
+    assert [words[0] for words in printed if "segment" in words and words[0] != "flush"] == ["start", "commit"] * 4
     installed = subprocess.run([bare_python / "pip", "list"], check=True, capture_output=True, text=True).stdout
     assert "torch" not in installed
 

@@ -207,3 +207,33 @@ def test_a_crashed_producer_leaves_an_error_where_its_segment_was_open():
     driver.intake.restarted({"text"}, "stt")
     sent = driver.run()
     assert [(m.fin, m.error) for m in sent][-1] == (True, "restarted: node stt crashed")
+
+
+def test_a_crashed_speaker_ends_what_it_was_playing():
+    stage = Words()
+    driver = Driver(stage, PORTS)
+    driver.feed(Played(port="played", samples=5, session_id="a", segment_id=1, seq=0))
+    driver.run()
+    driver.intake.restarted({"played"}, "speaker")
+    driver.run()
+    assert [(m.samples, m.fin) for m in stage.events] == [(5, False), (0, True)]
+
+
+def test_a_full_queue_drops_what_comes_counts_it_and_says_so(caplog):
+    driver = Driver(Words(), PORTS)
+    driver.intake._most_queued_bytes = 1000
+    for seq in range(20):
+        driver.feed(Text(port="text", text="x" * 100, session_id="a", segment_id=1, seq=seq))
+    assert driver.intake.counts["overflow"] == 18
+    assert "queue full" in caplog.text
+    driver.feed(text("y", 2))
+    assert said(driver.run())[-1] == "y", "what ends a segment is let in all the same"
+
+
+def test_what_is_served_makes_room():
+    driver = Driver(Words(), PORTS)
+    driver.intake._most_queued_bytes = 1000
+    for n in range(50):
+        driver.feed(Text(port="text", text="x" * 100, session_id="a", segment_id=1, seq=n))
+        driver.run()
+    assert not driver.intake.counts

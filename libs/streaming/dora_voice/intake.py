@@ -157,13 +157,9 @@ class Intake:
             self._notice_if(True, "ended", segment)
             self._forget(segment.session_id)
             self._gate.end(segment.session_id)
-        # What was played is how the past is known, and control speaks about the dead, too.
-        if not isinstance(message, (Played, Control)) and not is_bare_finish(message):
-            if message.port not in self._ports.continuous and self._gate.is_dead(segment):
-                self.counts["stale"] += 1
-                return
-            if self._is_full() and not message.fin and not message.finish:
-                self._overflow(message)
+        if not isinstance(message, Control) and not is_bare_finish(message):
+            # What was played is how the past is known, so it is let in of dead segments, too.
+            if not isinstance(message, Played) and not self._has_room_for(message):
                 return
             self._count(message)
         self._queued_bytes += arrow.size_bytes(message)
@@ -208,8 +204,16 @@ class Intake:
         if is_news:
             self._arrivals.append(Notice(what, segment))
 
-    def _is_full(self) -> bool:
-        return self._queued_bytes > self._most_queued_bytes or len(self._arrivals) >= MOST_QUEUED_MESSAGES
+    def _has_room_for(self, message: Message) -> bool:
+        """Whether a message of a living segment fits in the queue; if not, that is counted."""
+        if message.port not in self._ports.continuous and self._gate.is_dead(message.segment):
+            self.counts["stale"] += 1
+            return False
+        is_full = self._queued_bytes > self._most_queued_bytes or len(self._arrivals) >= MOST_QUEUED_MESSAGES
+        if is_full and not message.fin and not message.finish:
+            self._overflow(message)
+            return False
+        return True
 
     def _overflow(self, message: Message) -> None:
         self.counts["overflow"] += 1

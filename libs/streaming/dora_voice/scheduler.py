@@ -194,11 +194,12 @@ class Scheduler:
         if isinstance(message, Control) and message.verb == "commit":
             self._remember(self._committed, message.segment, None)
         lane.message = message
-        if message.error and self._ports.reply:
+        is_data = not isinstance(message, (Control, Played))
+        if message.error and self._ports.reply and is_data:
             self._end_with_error(message.segment, message.error, message.speculative)
             self._done(lane)
             return False
-        if self._ports.reply and not isinstance(message, (Control, Played)):
+        if self._ports.reply and is_data:
             self._progress.setdefault(message.segment, Progress(arrival.at_s, self._clock()))
         if is_bare_finish(message):
             self._done(lane)
