@@ -11,6 +11,7 @@ from dora_voice.audio import Samples
 from dora_voice.config import ConfigError, SetupError, user_path
 from dora_voice.messages import SOURCE_RATE_HZ, Segment
 from dora_voice_stt.recognizer import Transcript
+from dora_voice_stt.spelling import as_sentence
 
 if TYPE_CHECKING:
     from faster_whisper import WhisperModel
@@ -52,7 +53,8 @@ class CTranslate2Whisper:
         part = next(iter(parts), None)
         if part is None:
             return Transcript("", about.language)
-        return Transcript(part.text.strip(), about.language, part.no_speech_prob, part.avg_logprob)
+        text = as_sentence(part.text.strip(), about.language)
+        return Transcript(text, about.language, part.no_speech_prob, part.avg_logprob)
 
 
 def _load(model: str, threads: int) -> WhisperModel:

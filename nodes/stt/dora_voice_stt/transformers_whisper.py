@@ -10,6 +10,7 @@ from dora_voice.audio import Samples
 from dora_voice.config import ConfigError, SetupError, user_path
 from dora_voice.messages import SOURCE_RATE_HZ, Segment
 from dora_voice_stt.recognizer import Transcript
+from dora_voice_stt.spelling import as_sentence
 
 
 class TransformersWhisper:
@@ -39,7 +40,8 @@ class TransformersWhisper:
         text = self._processor.batch_decode(made.sequences, skip_special_tokens=True)[0]
         # In every Whisper vocabulary the token for silence stands before the one for "no timestamps".
         no_speech = float(first.softmax(-1)[self._prompt[-1] - 1])
-        return Transcript(text.strip(), self._language, no_speech, float(scores.float().mean()))
+        sentence = as_sentence(text.strip(), self._language)
+        return Transcript(sentence, self._language, no_speech, float(scores.float().mean()))
 
     def _prompt_tokens(self, language: str) -> list[int]:
         """Start, language and task (which English-only models don't have), no timestamps."""
