@@ -237,3 +237,14 @@ def test_what_is_served_makes_room():
         driver.feed(Text(port="text", text="x" * 100, session_id="a", segment_id=1, seq=n))
         driver.run()
     assert not driver.intake.counts
+
+
+def test_what_is_played_after_the_session_has_finished_is_nothing_new(caplog):
+    driver = Driver(Words(), PORTS)
+    playing = [Played(port="played", samples=n, session_id="a", segment_id=1, seq=n) for n in range(4)]
+    driver.feed(text("one", 1), *playing[:2], Text(port="text", text="", session_id="a", finish=True))
+    driver.run()
+    driver.feed(*playing[2:])
+    driver.run()
+    assert not driver.intake.counts
+    assert not caplog.records

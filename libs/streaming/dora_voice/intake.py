@@ -137,7 +137,7 @@ class Intake:
             return list(self._sessions_on[port])
 
     def forget(self, session_id: str) -> None:
-        """The session is over; the gate still knows what was flushed."""
+        """The session has finished. What was played of it still comes; and the gate knows what was flushed."""
         with self._lock:
             self._forget(session_id)
 
@@ -157,6 +157,9 @@ class Intake:
             self._notice_if(True, "ended", segment)
             self._forget(segment.session_id)
             self._gate.end(segment.session_id)
+            for seen in (self._open, self._ended):
+                for key in [key for key in seen if key[0].session_id == segment.session_id]:
+                    del seen[key]
         if not isinstance(message, Control) and not is_bare_finish(message):
             # What was played is how the past is known, so it is let in of dead segments, too.
             if not isinstance(message, Played) and not self._has_room_for(message):
@@ -196,9 +199,6 @@ class Intake:
         self._newest.pop(session_id, None)
         for sessions in self._sessions_on.values():
             sessions.pop(session_id, None)
-        for seen in (self._open, self._ended):
-            for key in [key for key in seen if key[0].session_id == session_id]:
-                del seen[key]
 
     def _notice_if(self, is_news: bool, what: Literal["flushed", "dropped", "ended"], segment: Segment) -> None:
         if is_news:
