@@ -6,7 +6,8 @@ import re
 
 _ENGLISH_QUESTION = re.compile(
     r"(who|whose|which)\b"
-    r"|(what|when|where|why|how( \w+){0,2})('s| is| are| was| were| do| does| did| can| could| will| would| has| have)\b",
+    r"|(what|when|where|why|how( \w+){0,2})"
+    r"('s| is| are| was| were| do| does| did| can| could| will| would| has| have)\b",
     re.IGNORECASE,
 )
 
