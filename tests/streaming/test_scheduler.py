@@ -248,3 +248,16 @@ def test_what_is_played_after_the_session_has_finished_is_nothing_new(caplog):
     driver.run()
     assert not driver.intake.counts
     assert not caplog.records
+
+
+def test_a_segment_that_its_producer_leaves_open_ends_with_an_error_and_only_once():
+    driver = Driver(Words(), PORTS)
+    for segment_id in (1, 2):
+        driver.feed(Text(port="text", text="a", session_id="a", segment_id=segment_id, seq=0))
+    driver.feed(control("drop", 2), Text(port="text", text="", session_id="a", finish=True))
+    ends = [(m.segment_id, m.fin, m.error, m.finish) for m in driver.run() if m.fin or m.finish]
+    assert ends == [(1, True, "incomplete: the session finished before its fin", False), (None, False, None, True)]
+    driver.feed(Text(port="text", text="a", session_id="b", segment_id=1, seq=0))
+    driver.run()
+    driver.intake.closed("text")
+    assert [m.error for m in driver.run() if m.fin] == ["closed: its producer has ended"]

@@ -87,16 +87,15 @@ class Intake:
     def closed(self, port: str) -> None:
         """The producer of this input has gone for good."""
         with self._lock:
+            self._end_open(port, "closed: its producer has ended")
             self._open_inputs.discard(port)
         self._wake()
 
     def restarted(self, ports: Iterable[str], producer: str) -> None:
         """Whoever feeds these inputs crashed: what it left open ends with an error."""
         with self._lock:
-            for segment, port in [key for key in self._open if key[1] in ports]:
-                error = f"restarted: node {producer} crashed"
-                message = arrow.empty(port, self._ports.inputs[port], fin=True, error=error)
-                self._admit(replace(message, session_id=segment.session_id, segment_id=segment.segment_id))
+            for port in ports:
+                self._end_open(port, f"restarted: node {producer} crashed")
         self._wake()
 
     def stop(self) -> None:
@@ -145,8 +144,19 @@ class Intake:
         self.counts["unreadable"] += 1
         log.warning("dropped a message: %s", why)
 
+    def _end_open(self, port: str, error: str, session_id: str | None = None) -> None:
+        """Segments whose fin will not come any more get one, with the reason."""
+        if port in self._ports.continuous or port in self._ports.unordered:
+            return
+        for segment in [segment for segment, open_port in self._open if open_port == port]:
+            if session_id in (None, segment.session_id) and not self._gate.is_dead(segment):
+                fin = arrow.empty(port, self._ports.inputs[port], fin=True, error=error)
+                self._admit(replace(fin, session_id=segment.session_id, segment_id=segment.segment_id))
+
     def _admit(self, message: Message) -> None:
         message = self._identify(message)
+        if is_bare_finish(message):
+            self._end_open(message.port, "incomplete: the session finished before its fin", message.session_id)
         segment = message.segment
         self._know(segment, message.port)
         if message.flush or (isinstance(message, Control) and message.verb == "flush"):
