@@ -51,8 +51,12 @@ def test_an_interruption_stops_the_old_reply_and_the_new_question_is_answered(tm
     assert answer["text"]
     assert "heard" not in answer
     flush = next(event for event in events if event["event"] == "flush")
-    after = [event for event in events if event["t_s"] > flush["t_s"] and event["event"] == "played"]
-    assert [event["fin"] for event in after if event["segment_id"] == story["segment_id"]] == [True]
+    old = [event for event in events if event["event"] == "played" and event["segment_id"] == story["segment_id"]]
+    before = [event["samples"] for event in old if event["t_s"] <= flush["t_s"]]
+    # Two senders: a report may be under way while the flush is, but nothing is played any more.
+    assert old[-1]["samples"] - before[-1] <= 0.2 * 24_000
+    assert [event["fin"] for event in old].count(True) == 1
+    assert old[-1]["fin"]
 
 
 def test_short_answers_are_four_turns(tmp_path):
