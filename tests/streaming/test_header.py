@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dora_voice import header
-from dora_voice.header import KEYS, LARGEST_NATURAL, WireError
+from dora_voice.header import KEYS, LARGEST_READ, WireError
 
 NATURALS = [key for key, kind in KEYS.items() if kind is header.NATURAL]
 FLAGS = [key for key, kind in KEYS.items() if kind is header.FLAG]
@@ -12,7 +12,7 @@ TEXTS = [key for key, kind in KEYS.items() if kind in (header.TEXT, header.ID)]
 headers = st.fixed_dictionaries(
     {},
     optional={
-        **{key: st.integers(0, LARGEST_NATURAL) for key in NATURALS},
+        **{key: st.integers(0, LARGEST_READ) for key in NATURALS},
         **{key: st.booleans() for key in FLAGS},
         **{key: st.text(min_size=1, max_size=50) for key in TEXTS},
     },
@@ -53,6 +53,7 @@ def test_the_reader_is_lenient(key, raw, value):
         ("seq", "²"),
         ("seq", True),
         ("seq", "9" * 400),
+        ("seq", 2**62 + 1),
         ("seq", [1]),
         ("fin", "yes"),
         ("fin", 1),

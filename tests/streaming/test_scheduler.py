@@ -259,5 +259,4 @@ def test_a_segment_that_its_producer_leaves_open_ends_with_an_error_and_only_onc
     assert ends == [(1, True, "incomplete: the session finished before its fin", False), (None, False, None, True)]
     driver.feed(Text(port="text", text="a", session_id="b", segment_id=1, seq=0))
     driver.run()
-    driver.intake.closed("text")
-    assert [m.error for m in driver.run() if m.fin] == ["closed: its producer has ended"]
+    assert [m.error for m in driver.end_inputs() if m.fin] == ["closed: its producer has ended"]

@@ -32,13 +32,18 @@ def to_arrow(message: Message) -> tuple[pa.Array, dict[str, str]]:
     return array, header.write(message.port, keys)
 
 
-def from_arrow(port: str, kind: type[Message], value: Any, metadata: Mapping[str, Any]) -> Message:
-    """Reads what came in on `port`. Raises WireError when it can't be read as a `kind`."""
+def from_arrow(
+    port: str, kind: type[Message], value: Any, metadata: Mapping[str, Any], rate_hz: int = SOURCE_RATE_HZ
+) -> Message:
+    """Reads what came in on `port`. Raises WireError when it can't be read as a `kind`.
+
+    `rate_hz` is meant by audio that doesn't say its rate.
+    """
     keys = header.read(port, metadata)
     known = {f.name for f in fields(kind)}
     keys = {key: value for key, value in keys.items() if key in known}
     if kind is Audio:
-        return Audio(port=port, samples=_samples(port, value), **_with_sample_rate(port, keys))
+        return Audio(port=port, samples=_samples(port, value), **_with_sample_rate(port, keys, rate_hz))
     if kind is Played:
         return Played(port=port, samples=_only_value(port, value, "one int64 ≥ 0", pa.types.is_integer), **keys)
     text = _only_value(port, value, "one utf8 string", _is_utf8)
@@ -51,10 +56,10 @@ def from_arrow(port: str, kind: type[Message], value: Any, metadata: Mapping[str
     return Control(port=port, verb=text, **keys)
 
 
-def empty(port: str, kind: type[Message], **keys: Any) -> Message:
+def empty(port: str, kind: type[Message], rate_hz: int, **keys: Any) -> Message:
     """A message without content, for a `fin` that nothing else comes with."""
     if kind is Audio:
-        return Audio(port=port, samples=np.zeros(0, np.float32), sample_rate=SOURCE_RATE_HZ, **keys)
+        return Audio(port=port, samples=np.zeros(0, np.float32), sample_rate=rate_hz, **keys)
     if kind is Played:
         return Played(port=port, samples=0, **keys)
     return Text(port=port, text="", **keys)
@@ -76,8 +81,8 @@ def _samples(port: str, value: Any) -> np.ndarray:
     return samples
 
 
-def _with_sample_rate(port: str, keys: dict[str, Any]) -> dict[str, Any]:
-    rate = keys.setdefault("sample_rate", SOURCE_RATE_HZ)
+def _with_sample_rate(port: str, keys: dict[str, Any], rate_hz: int) -> dict[str, Any]:
+    rate = keys.setdefault("sample_rate", rate_hz)
     if not SLOWEST_RATE_HZ <= rate <= FASTEST_RATE_HZ:
         raise WireError(
             f"input {port!r}: sample_rate={rate}: expected {SLOWEST_RATE_HZ} to {FASTEST_RATE_HZ} samples per second"
@@ -87,7 +92,10 @@ def _with_sample_rate(port: str, keys: dict[str, Any]) -> dict[str, Any]:
 
 def _only_value(port: str, value: Any, expected: str, is_type: Any) -> Any:
     is_readable = isinstance(value, pa.Array) and is_type(value.type) and len(value) == 1 and not value.null_count
-    content = value[0].as_py() if is_readable else None
+    try:
+        content = value[0].as_py() if is_readable else None
+    except UnicodeDecodeError as error:
+        raise WireError(f"input {port!r}: value is no UTF-8 ({error}): expected {expected}") from error
     if content is None or (isinstance(content, int) and content < 0):
         shown = f"{content}" if content is not None else _type_of(value)
         raise WireError(f"input {port!r}: value {shown}: expected {expected}")

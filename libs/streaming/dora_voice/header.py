@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 LONGEST_ID = 256
 LARGEST_NATURAL = 2**63 - 1
+LARGEST_READ = 2**62
+"""Room for a node to count on from what it has read."""
 
 
 class WireError(ValueError):
@@ -76,10 +78,12 @@ KEYS: Mapping[str, Kind] = {
 def read(port: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of ours that `metadata` has, typed. Raises WireError for the first unreadable one."""
     values = {}
-    for key in KEYS.keys() & metadata.keys():
-        values[key] = KEYS[key].read(metadata[key])
-        if values[key] is None:
-            raise WireError(f"input {port!r}: {key}={metadata[key]!r}: expected {KEYS[key].expected}")
+    for key, kind in KEYS.items():
+        if key not in metadata:
+            continue
+        values[key] = kind.read(metadata[key])
+        if values[key] is None or (kind is NATURAL and values[key] > LARGEST_READ):
+            raise WireError(f"input {port!r}: {key}={metadata[key]!r}: expected {kind.expected}")
     return values
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -34,6 +34,13 @@ class Notice:
     what: Literal["flushed", "dropped", "ended"]
     segment: Segment
 
+    def concerns(self, segment: Segment) -> bool:
+        """Whether this segment died of it."""
+        if self.what == "dropped":
+            return segment == self.segment
+        is_older = self.what == "ended" or segment.segment_id < self.segment.segment_id
+        return segment.session_id == self.segment.session_id and is_older
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -56,6 +63,8 @@ class Intake:
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.stopping = False
+        self.last_news_s = clock()
+        """When something came in for the last time."""
         self._ports = ports
         self._open_inputs = {port for port in wired if port not in ports.feedback}
         self._clock = clock
@@ -66,9 +75,10 @@ class Intake:
         self._newest: OrderedDict[str, int] = OrderedDict()
         self._sessions_on: dict[str, dict[str, None]] = {port: {} for port in ports.inputs}
         self._open: OrderedDict[tuple[Segment, str], int] = OrderedDict()
-        self._ended: OrderedDict[tuple[Segment, str], None] = OrderedDict()
+        self._ended: OrderedDict[tuple[Segment, str], int] = OrderedDict()
         self._arrivals: deque[Notice | Arrival] = deque()
         self._queued_bytes = 0
+        self._queued_messages = 0
 
     def receive(self, port: str, value: Any, metadata: Mapping[str, Any]) -> None:
         """One input event of dora. What can't be used is logged and counted, never raised."""
@@ -76,7 +86,7 @@ class Intake:
             self._refuse(f"input {port!r} is unknown: expected one of {', '.join(self._ports.inputs)}")
             return
         try:
-            message = arrow.from_arrow(port, self._ports.inputs[port], value, metadata)
+            message = arrow.from_arrow(port, self._ports.inputs[port], value, metadata, self._ports.rate_hz)
         except WireError as error:
             self._refuse(str(error))
             return
@@ -85,13 +95,13 @@ class Intake:
         self._wake()
 
     def closed(self, port: str) -> None:
-        """The producer of this input has gone for good."""
+        """The producer of this input has gone for good. What it had sent may still come."""
         with self._lock:
-            self._end_open(port, "closed: its producer has ended")
             self._open_inputs.discard(port)
+            self.last_news_s = self._clock()
         self._wake()
 
-    def restarted(self, ports: Iterable[str], producer: str) -> None:
+    def restarted(self, ports: Collection[str], producer: str) -> None:
         """Whoever feeds these inputs crashed: what it left open ends with an error."""
         with self._lock:
             for port in ports:
@@ -109,6 +119,12 @@ class Intake:
             self._open_inputs.clear()
         self._wake()
 
+    def give_up(self) -> None:
+        """Nothing more comes: what was left open ends with an error."""
+        with self._lock:
+            for port in self._ports.inputs.keys() - self._ports.unordered - self._ports.continuous:
+                self._end_open(port, "closed: its producer has ended")
+
     @property
     def is_open(self) -> bool:
         """Whether more than feedback may still come."""
@@ -125,6 +141,7 @@ class Intake:
         """The worker has taken up this message: its place in the queue is free."""
         with self._lock:
             self._queued_bytes -= arrow.size_bytes(message)
+            self._queued_messages -= 1
 
     def is_dead(self, segment: Segment) -> bool:
         with self._lock:
@@ -146,16 +163,15 @@ class Intake:
 
     def _end_open(self, port: str, error: str, session_id: str | None = None) -> None:
         """Segments whose fin will not come any more get one, with the reason."""
-        if port in self._ports.continuous or port in self._ports.unordered:
-            return
         for segment in [segment for segment, open_port in self._open if open_port == port]:
-            if session_id in (None, segment.session_id) and not self._gate.is_dead(segment):
-                fin = arrow.empty(port, self._ports.inputs[port], fin=True, error=error)
-                self._admit(replace(fin, session_id=segment.session_id, segment_id=segment.segment_id))
+            if session_id not in (None, segment.session_id):
+                continue
+            fin = arrow.empty(port, self._ports.inputs[port], self._ports.rate_hz, fin=True, error=error)
+            self._admit(replace(fin, session_id=segment.session_id, segment_id=segment.segment_id))
 
     def _admit(self, message: Message) -> None:
         message = self._identify(message)
-        if is_bare_finish(message):
+        if is_bare_finish(message) and message.port not in self._ports.unordered | self._ports.continuous:
             self._end_open(message.port, "incomplete: the session finished before its fin", message.session_id)
         segment = message.segment
         self._know(segment, message.port)
@@ -170,13 +186,17 @@ class Intake:
             for seen in (self._open, self._ended):
                 for key in [key for key in seen if key[0].session_id == segment.session_id]:
                     del seen[key]
-        if not isinstance(message, Control) and not is_bare_finish(message):
-            # What was played is how the past is known, so it is let in of dead segments, too.
-            if not isinstance(message, Played) and not self._has_room_for(message):
-                return
-            self._count(message)
-        self._queued_bytes += arrow.size_bytes(message)
-        self._arrivals.append(Arrival(message, self._clock()))
+        # Control speaks about the dead too, and what was played is how the past is known.
+        is_data = not isinstance(message, (Control, Played)) and not is_bare_finish(message)
+        if is_data and message.port not in self._ports.continuous and self._gate.is_dead(segment):
+            self.counts["stale"] += 1
+        elif self._is_full(message):
+            self._overflow(message)
+        elif isinstance(message, Control) or is_bare_finish(message) or self._is_next(message):
+            self._queued_bytes += arrow.size_bytes(message)
+            self._queued_messages += 1
+            self.last_news_s = self._clock()
+            self._arrivals.append(Arrival(message, self.last_news_s))
 
     def _identify(self, message: Message) -> Message:
         """Fills in the ids that the sender left out (DESIGN §2, "if missing")."""
@@ -214,16 +234,11 @@ class Intake:
         if is_news:
             self._arrivals.append(Notice(what, segment))
 
-    def _has_room_for(self, message: Message) -> bool:
-        """Whether a message of a living segment fits in the queue; if not, that is counted."""
-        if message.port not in self._ports.continuous and self._gate.is_dead(message.segment):
-            self.counts["stale"] += 1
-            return False
-        is_full = self._queued_bytes > self._most_queued_bytes or len(self._arrivals) >= MOST_QUEUED_MESSAGES
-        if is_full and not message.fin and not message.finish:
-            self._overflow(message)
-            return False
-        return True
+    def _is_full(self, message: Message) -> bool:
+        """As much again is kept free for what steers and ends."""
+        spare = 2 if message.fin or message.finish or isinstance(message, (Control, Played)) else 1
+        most_bytes, most_messages = spare * self._most_queued_bytes, spare * MOST_QUEUED_MESSAGES
+        return self._queued_bytes > most_bytes or self._queued_messages >= most_messages
 
     def _overflow(self, message: Message) -> None:
         self.counts["overflow"] += 1
@@ -234,20 +249,27 @@ class Intake:
                 self.counts["overflow"],
             )
 
-    def _count(self, message: Message) -> None:
-        """Remembers which segments are open on this input, and reports fragments that were lost on the way."""
+    def _is_next(self, message: Message) -> bool:
+        """Remembers which segments are open on this input, and reports fragments that were lost on the way.
+
+        One that comes a second time, or after it was given up, is not let in.
+        """
         key = (message.segment, message.port)
-        expected = self._open.pop(key, 0)
-        if message.seq is not None and message.seq > expected and message.port not in self._ports.unordered:
-            self.counts["missing"] += message.seq - expected
+        expected = self._open.get(key, 0)
+        seq = expected if message.seq is None else message.seq
+        is_ordered = message.port not in self._ports.unordered | self._ports.continuous
+        if is_ordered and (seq < expected or key in self._ended):
+            self.counts["late"] += 1
+            return False
+        if message.port not in self._ports.unordered and seq > expected:
+            self.counts["missing"] += seq - expected
             log.warning(
                 "input %r: session=%s segment=%d: seq %d to %d never came",
-                *(message.port, *message.segment, expected, message.seq - 1),
+                *(message.port, *message.segment, expected, seq - 1),
             )
-        if message.fin:
-            self._remember(self._ended, key, None)
-        else:
-            self._remember(self._open, key, expected + 1 if message.seq is None else max(expected, message.seq + 1))
+        self._open.pop(key, None)
+        self._remember(self._ended if message.fin else self._open, key, max(expected, seq + 1))
+        return True
 
     @staticmethod
     def _remember(seen: OrderedDict[tuple[Segment, str], Any], key: tuple[Segment, str], value: Any) -> None:

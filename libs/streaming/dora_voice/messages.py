@@ -68,10 +68,8 @@ class Text(Message):
     text: str
     text_start: int | None = None
     text_end: int | None = None
-    audio_ms: int | None = None
     language: str | None = None
     rejected: str | None = None
-    continues: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +87,6 @@ class Played(Message):
 
     samples: int
     text_end: int | None = None
-    audio_ms: int | None = None
 
 
 def is_bare_finish(message: Message) -> bool:

@@ -68,6 +68,10 @@ class _Open:
     held: dict[int, tuple[Any, int]] = field(default_factory=dict)
     waits_since_ms: int | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        return sum(size_bytes for _, size_bytes in self.held.values())
+
 
 class Reassembly:
     def __init__(self, limits: Limits | None = None) -> None:
@@ -101,7 +105,9 @@ class Reassembly:
 
     def advance(self, session_id: str, audio_ms: int) -> list[Released]:
         """The session's audio has come to `audio_ms`: gaps that have waited too long are given up."""
-        self._now_ms[session_id] = max(audio_ms, self._now_ms.get(session_id, 0))
+        self._now_ms[session_id] = max(audio_ms, self._now_ms.pop(session_id, 0))
+        if len(self._now_ms) > self._limits.most_streams:
+            del self._now_ms[next(iter(self._now_ms))]
         overdue = [
             stream
             for stream, state in self._open.items()
@@ -166,9 +172,10 @@ class Reassembly:
 
     def _enforce_limits(self) -> list[Released]:
         released: list[Released] = []
-        while self._held_messages > self._limits.most_messages or self._held_bytes > self._limits.most_bytes:
-            fullest = max(self._open, key=lambda stream: len(self._open[stream].held))
-            released += self._give_up(fullest)
+        while self._held_messages > self._limits.most_messages:
+            released += self._give_up(max(self._open, key=lambda stream: len(self._open[stream].held)))
+        while self._held_bytes > self._limits.most_bytes:
+            released += self._give_up(max(self._open, key=lambda stream: self._open[stream].held_bytes))
         while len(self._open) > self._limits.most_streams:
             released += self.finish(next(iter(self._open)))
         return released

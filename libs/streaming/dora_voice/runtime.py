@@ -7,14 +7,15 @@ stay empty; the main thread runs the stage, and is woken by the pump.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Protocol, TypeVar, cast
+from threading import TIMEOUT_MAX
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, cast
 
 from dora_voice import arrow
 from dora_voice.config import ConfigError, SetupError, from_env
@@ -28,6 +29,8 @@ log = logging.getLogger("dora_voice.runtime")
 
 LONGEST_STOP_S = 1.0
 PUMP_LOOKS_UP_S = 0.1
+QUIET_S = 0.3
+"""Inputs that are closed have delivered all that they sent when nothing has come for this time."""
 C = TypeVar("C")
 
 
@@ -61,88 +64,116 @@ def serve(build: Callable[[C], Stage], config_type: type[C], ports: Ports, node:
 
 def run(stage: Stage, ports: Ports, node: Node) -> None:
     """Runs `stage` until its inputs have ended and all is done, or the dataflow is stopped."""
+    wiring = _wiring(node, ports)
     woken, ended = threading.Event(), threading.Event()
-    producers = _producers(node, ports)
-    surroundings = Surroundings(time.monotonic, frozenset(producers), _restarts(node))
-    intake = Intake(ports, producers, surroundings.clock, woken.set)
-    outputs = _outputs(node, ports)
+    surroundings = Surroundings(time.monotonic, frozenset(wiring.producers), wiring.restarts)
+    intake = Intake(ports, wiring.producers, surroundings.clock, woken.set)
 
     def send(message: Message) -> None:
-        if message.port in outputs:
+        if message.port not in ports.outputs:
+            raise ValueError(f"the stage sent to {message.port!r}: expected one of {', '.join(ports.outputs)}")
+        if message.port in wiring.outputs:
             node.send_output(message.port, *arrow.to_arrow(message))
 
     scheduler = Scheduler(stage, ports, intake, surroundings, send)
-    pump = threading.Thread(target=_pump, args=(node, intake, producers, ended), name="pump", daemon=True)
+    pump = Pump(node, intake, wiring.producers, ended)
     pump.start()
     try:
         _work(scheduler, intake, ports, pump, woken)
-        _drain(scheduler, ports, pump)
+        if intake.stopping:
+            _drain(scheduler, ports, pump)
     finally:
         scheduler.close()
         # Python may not end while a thread is inside of dora: that crashes.
         ended.set()
         pump.join(LONGEST_STOP_S)
-        if intake.counts:
-            log.info("not used: %s", ", ".join(f"{count} {what}" for what, count in sorted(intake.counts.items())))
+        if counts := intake.counts + Counter(late=scheduler.stale):
+            log.info("not used: %s", ", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
+    if pump.error is not None:
+        raise pump.error
 
 
-def _pump(node: Node, intake: Intake, producers: Mapping[str, str], ended: threading.Event) -> None:
-    """Feedback may still come when the node has ended; after a time-out, an event of type ERROR, it looks."""
-    while not ended.is_set() and (event := node.next(timeout=PUMP_LOOKS_UP_S)) is not None:
+class Pump(threading.Thread):
+    """Receives, and nothing else. Without it a node would be deaf, so an error here ends the node."""
+
+    def __init__(self, node: Node, intake: Intake, producers: Mapping[str, str], ended: threading.Event) -> None:
+        super().__init__(name="pump", daemon=True)
+        self.error: Exception | None = None
+        self._node = node
+        self._intake = intake
+        self._producers = producers
+        self._ended = ended
+
+    def run(self) -> None:
+        try:
+            # Feedback may still come when the node has ended: after a time-out, an event of type ERROR, it looks.
+            while not self._ended.is_set() and (event := self._node.next(timeout=PUMP_LOOKS_UP_S)) is not None:
+                self._take(event)
+        except Exception as error:
+            self.error = error
+            self._intake.stop()
+        finally:
+            self._intake.close()
+
+    def _take(self, event: Mapping[str, Any]) -> None:
         kind, name = event.get("type"), str(event.get("id", ""))
         if kind == "INPUT":
-            intake.receive(name, event["value"], event.get("metadata") or {})
+            self._intake.receive(name, event["value"], event.get("metadata") or {})
         elif kind == "INPUT_CLOSED":
-            intake.closed(name)
+            self._intake.closed(name)
         elif kind in ("NODE_RESTARTED", "NODE_FAILED"):
             log.warning("node %s crashed", name)
-            intake.restarted({port for port, producer in producers.items() if producer == name}, name)
+            self._intake.restarted([port for port, producer in self._producers.items() if producer == name], name)
         elif kind == "STOP" and name != "ALL_INPUTS_CLOSED":
-            intake.stop()
-    intake.close()
+            self._intake.stop()
 
 
-def _work(scheduler: Scheduler, intake: Intake, ports: Ports, pump: threading.Thread, woken: threading.Event) -> None:
+def _work(scheduler: Scheduler, intake: Intake, ports: Ports, pump: Pump, woken: threading.Event) -> None:
     """Steps until everything is done. A source is done when its `run` is, others when their inputs are."""
     is_source = ports.feedback >= ports.inputs.keys()
     are_sessions_finished = False
-    while not intake.stopping:
+    while True:
         woken.clear()
+        if intake.stopping:
+            return
         # What came in after this step has woken us again: nothing is decided before it has been looked at.
         if scheduler.step() or woken.is_set():
             continue
+        wait_s = min(scheduler.next_wake_s() - time.monotonic(), TIMEOUT_MAX)
         is_done = not scheduler.is_running if is_source else not intake.is_open and scheduler.is_idle
-        wake_s = scheduler.next_wake_s()
+        if is_done and not is_source and pump.is_alive():
+            # dora says that inputs are closed before it has delivered all that they sent.
+            quiet_s = time.monotonic() - intake.last_news_s
+            is_done, wait_s = quiet_s >= QUIET_S, min(wait_s, QUIET_S - quiet_s)
         if is_done and not are_sessions_finished:
             scheduler.finish_sessions()
             are_sessions_finished = True
-        elif is_done or (wake_s == math.inf and not pump.is_alive()):
+        elif is_done or (wait_s == TIMEOUT_MAX and not pump.is_alive()):
             return
         else:
-            woken.wait(None if wake_s == math.inf else max(0.0, wake_s - time.monotonic()))
+            woken.wait(max(0.0, wait_s))
 
 
-def _drain(scheduler: Scheduler, ports: Ports, pump: threading.Thread) -> None:
-    """Inputs that STOP overtook still come. A stage that makes nothing out of them takes them in."""
+def _drain(scheduler: Scheduler, ports: Ports, pump: Pump) -> None:
+    """Inputs that STOP overtook still come. A stage that writes down what happened takes them in."""
     deadline_s = time.monotonic() + LONGEST_STOP_S
-    while pump.is_alive() and time.monotonic() < deadline_s:
-        if ports.outputs or not scheduler.step():
+    while time.monotonic() < deadline_s:
+        if not (ports.records and scheduler.step()):
+            if not pump.is_alive():
+                return
             pump.join(0.01)
-    while not ports.outputs and scheduler.step() and time.monotonic() < deadline_s:
-        pass
 
 
 def _connect() -> Node:
     import dora
 
-    try:
-        node = cast(Node, dora.Node())
-    except KeyboardInterrupt:
-        sys.exit(130)
     # From here on dora tells us to stop.
-    _share_ctrl_c(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return node
+    _share_ctrl_c(False)
+    try:
+        return cast(Node, dora.Node())
+    except RuntimeError as error:
+        _exit(1, f"can't connect to dora: {error}")
 
 
 def _share_ctrl_c(shared: bool) -> None:
@@ -156,21 +187,25 @@ def _share_ctrl_c(shared: bool) -> None:
         log.debug("process group not changed: %s", error)
 
 
-def _producers(node: Node, ports: Ports) -> dict[str, str]:
-    """Wired input → the node that feeds it; all inputs, from nowhere, where the node can't tell."""
-    config = node.node_config() if hasattr(node, "node_config") else {}  # type: ignore[attr-defined]
-    inputs = config.get("inputs") or dict.fromkeys(ports.inputs if not config else (), "")
-    sources = {port: source["source"] if isinstance(source, dict) else source for port, source in inputs.items()}
-    return {port: str(source).split("/")[0] for port, source in sources.items()}
+class Wiring(NamedTuple):
+    """How the node is connected in this dataflow."""
+
+    producers: dict[str, str]
+    """Wired input → the node that feeds it."""
+    outputs: frozenset[str]
+    """Outputs that are part of the dataflow; what is sent to others goes nowhere."""
+    restarts: int
 
 
-def _outputs(node: Node, ports: Ports) -> set[str]:
-    config = node.node_config() if hasattr(node, "node_config") else {}  # type: ignore[attr-defined]
-    return set(config["outputs"]) if config else set(ports.outputs)
-
-
-def _restarts(node: Node) -> int:
-    return node.restart_count() if hasattr(node, "restart_count") else 0  # type: ignore[attr-defined]
+def _wiring(node: Any, ports: Ports) -> Wiring:
+    """What the node tells; everything connected, to nowhere, where it tells nothing."""
+    restarts = node.restart_count() if hasattr(node, "restart_count") else 0
+    config = node.node_config() if hasattr(node, "node_config") else {}
+    if not config:
+        return Wiring(dict.fromkeys(ports.inputs, ""), frozenset(ports.outputs), restarts)
+    sources = {port: edge["source"] if isinstance(edge, dict) else edge for port, edge in config["inputs"].items()}
+    producers = {port: str(source).split("/")[0] for port, source in sources.items()}
+    return Wiring(producers, frozenset(config["outputs"]), restarts)
 
 
 def _exit(code: int, why: str) -> NoReturn:

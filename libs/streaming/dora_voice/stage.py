@@ -12,12 +12,12 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dora_voice.messages import Message
+from dora_voice.messages import SOURCE_RATE_HZ, Message
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Yielded by a generator that can't go on: resume it when another message was processed.
+    """Yielded by a generator that can't go on: resume it when the stage has gone on with something else.
 
     `at_most_ms` also resumes it after that time. The yield returns the milliseconds that were
     left then, 0.0 when the time ran out (infinity without a limit).
@@ -42,6 +42,8 @@ class Ports:
     ends_with: the inputs whose `finish` ends a session here; the first of them that is wired counts.
     continuous: inputs that know no segments (a microphone's audio): all of it is segment 0, and never stale.
     unordered: inputs whose fragments the stage puts together by seq itself, in any order of arrival.
+    rate_hz: the sample rate of audio that doesn't say its own.
+    records: the stage writes down what happened: it also gets what came before a flush and was still queued.
     """
 
     inputs: Mapping[str, type[Message]]
@@ -51,6 +53,8 @@ class Ports:
     ends_with: tuple[str, ...] = ()
     continuous: frozenset[str] = frozenset()
     unordered: frozenset[str] = frozenset()
+    rate_hz: int = SOURCE_RATE_HZ
+    records: bool = False
 
 
 @dataclass(frozen=True, slots=True)

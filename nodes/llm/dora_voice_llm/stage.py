@@ -41,11 +41,10 @@ class LlmStage:
     def started(self, surroundings: Surroundings) -> None:
         self._knows_heard = "played" in surroundings.wired
 
-    def process(self, message: Message) -> Work:
+    def process(self, message: Message) -> Work | None:
         if isinstance(message, Played):
             self._hear(message)
-        elif isinstance(message, Text):
-            yield from self._collect(message)
+        return self._collect(message) if isinstance(message, Text) else None
 
     def flushed(self, segment: Segment) -> None:
         for older in [key for key in self._transcripts if key < segment and key.session_id == segment.session_id]:

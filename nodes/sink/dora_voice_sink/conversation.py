@@ -200,15 +200,23 @@ class Conversation:
         if not turns.is_committed:
             return
         if turns.is_user_complete:
+            yield from self._write_cut_before(segment)
             yield from self._write_user(segment, turns)
         is_heard = turns.is_playing_over or "played" not in self._wired
         if is_heard and (turns.is_reply_complete or turns.is_cut):
             yield from self._write_reply(segment, turns)
 
+    def _write_cut_before(self, segment: Segment) -> Iterator[Outcome]:
+        """Of a reply that was cut before anything of it was played, no last report comes."""
+        for older, turns in list(self._turns.items()):
+            if older.session_id == segment.session_id and older < segment and turns.is_cut and turns.is_committed:
+                yield from self._write_reply(older, turns)
+
     def _close_turns(self, segment: Segment) -> Iterator[Outcome]:
         turns = self._of(segment)
         if turns.is_committed:
-            yield from self._write_user(segment, turns)
+            if turns.is_user_complete:
+                yield from self._write_user(segment, turns)
             turns.is_cut |= "played" in self._wired and not turns.is_playing_over
             yield from self._write_reply(segment, turns)
 

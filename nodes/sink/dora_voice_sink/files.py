@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import wave
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from dora_voice.audio import Resampler, to_int16
+from dora_voice.audio import Resampler
 from dora_voice.config import SetupError
 from dora_voice.messages import SPEAKER_RATE_HZ, Segment
+from dora_voice.wav import WavFile
 
 log = logging.getLogger("dora_voice.sink")
 
@@ -47,36 +47,29 @@ class ReplyFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._open: OrderedDict[Segment, tuple[wave.Wave_write, Resampler]] = OrderedDict()
+        self._open: OrderedDict[Segment, tuple[WavFile, Resampler]] = OrderedDict()
 
     def write(self, segment: Segment, samples: NDArray[np.float32], sample_rate: int) -> None:
         if not samples.size:
             return
         if segment not in self._open:
-            self._open[segment] = (self._create(segment), Resampler(sample_rate, SPEAKER_RATE_HZ))
+            path = self._folder / f"reply-{file_name(segment.session_id)}-{segment.segment_id}.wav"
+            self._open[segment] = (WavFile(path, SPEAKER_RATE_HZ), Resampler(sample_rate, SPEAKER_RATE_HZ))
             if len(self._open) > MOST_OPEN:
                 self.finish(next(iter(self._open)))
         file, resampler = self._open[segment]
-        file.writeframes(to_int16(resampler.process(samples)).tobytes())
+        file.write(resampler.process(samples))
 
     def finish(self, segment: Segment) -> None:
         """No more samples of this reply."""
         if segment in self._open:
             file, resampler = self._open.pop(segment)
-            file.writeframes(to_int16(resampler.flush()).tobytes())
+            file.write(resampler.flush())
             file.close()
 
     def close(self) -> None:
         for segment in list(self._open):
             self.finish(segment)
-
-    def _create(self, segment: Segment) -> wave.Wave_write:
-        path = self._folder / f"reply-{file_name(segment.session_id)}-{segment.segment_id}.wav"
-        file = wave.open(str(path), "wb")  # noqa: SIM115 - open until the reply is complete
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(SPEAKER_RATE_HZ)
-        return file
 
 
 def file_name(session_id: str) -> str:

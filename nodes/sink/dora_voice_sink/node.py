@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dora_voice.config import setting, user_path
-from dora_voice.messages import Audio, Control, Played, Text
+from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Played, Text
 from dora_voice.runtime import serve
 from dora_voice.stage import Ports
 from dora_voice_sink.files import Journal, ReplyFiles
@@ -24,6 +24,8 @@ PORTS = Ports(
     outputs={},
     ends_with=("played", "reply_audio", "reply_text", "user_text"),
     unordered=frozenset({"user_text", "hypothesis", "reply_text", "reply_audio", "played"}),
+    rate_hz=SPEAKER_RATE_HZ,
+    records=True,
 )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from dora_voice.messages import Segment
-from dora_voice_sink.conversation import Event, Heard
+from dora_voice_sink.conversation import MOST_SEGMENTS, Event, Heard
 
 MOST_LATENCIES = 10_000
 COUNTED = ("user turns", "replies", "interrupted", "rejected as no speech", "gaps", "errors")
@@ -31,8 +32,10 @@ class Transcript:
         elif event.event == "turn":
             self._counts["replies"] += 1
             self._counts["interrupted"] += "heard" in values
+            yield from self._show(t_s, event.segment, values.get("heard", values["text"]))
+            self._shown.pop(event.segment, None)
         elif event.event == "commit":
-            self._committed_s[event.segment] = t_s
+            _remember(self._committed_s, event.segment, t_s)
         elif event.event == "flush":
             yield _line(t_s, event.segment, "you", "(interrupts)")
         elif event.event in ("error", "gap"):
@@ -47,15 +50,15 @@ class Transcript:
         committed_s = self._committed_s.pop(heard.segment, None) if heard.text else None
         if committed_s is not None and len(self._latencies_ms) < MOST_LATENCIES:
             self._latencies_ms.append((t_s - committed_s) * 1000)
-        shown = self._shown.get(heard.segment, 0)
         end = len(heard.text) if heard.fin else _clause_end(heard.text)
-        fresh = heard.text[shown:end].strip()
-        if fresh:
-            yield _line(t_s, heard.segment, "robot", fresh + (" —" if heard.is_cut and heard.fin else ""))
-        self._shown[heard.segment] = max(end, shown)
-        if heard.fin:
-            del self._shown[heard.segment]
-            self._committed_s.pop(heard.segment, None)
+        yield from self._show(t_s, heard.segment, heard.text[:end], " —" if heard.is_cut and heard.fin else "")
+
+    def _show(self, t_s: float, segment: Segment, text: str, mark: str = "") -> Iterator[str]:
+        """What of `text` has not been shown yet."""
+        shown = self._shown.get(segment, 0)
+        if fresh := text[shown:].strip():
+            yield _line(t_s, segment, "robot", fresh + mark)
+        _remember(self._shown, segment, max(len(text), shown))
 
     def summary(self) -> Iterator[str]:
         yield "summary: " + ", ".join(f"{self._counts[what]} {what}" for what in COUNTED)
@@ -64,6 +67,12 @@ class Transcript:
                 f"from the decision that the user had finished to the first words heard: median "
                 f"{statistics.median(self._latencies_ms):.0f} ms, longest {max(self._latencies_ms):.0f} ms"
             )
+
+
+def _remember(values: dict[Segment, Any], segment: Segment, value: Any) -> None:
+    values[segment] = value
+    if len(values) > MOST_SEGMENTS:
+        del values[next(iter(values))]
 
 
 def _clause_end(text: str) -> int:

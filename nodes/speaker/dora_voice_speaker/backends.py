@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import wave
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dora_voice.audio import to_int16
+from dora_voice.audio import Samples
 from dora_voice.config import SetupError
 from dora_voice.messages import SPEAKER_RATE_HZ
+from dora_voice.wav import WavFile
+
+LONGEST_SAMPLES = 4 * 3600 * SPEAKER_RATE_HZ
+"""Of one file. A WAV file ends at 4 GiB."""
 
 
 class NullSpeaker:
     """Plays into nothing."""
 
-    def play(self, sound: NDArray[np.float32]) -> None:
+    def play(self, sound: Samples) -> None:
         pass
 
     def close(self) -> None:
@@ -24,21 +24,31 @@ class NullSpeaker:
 
 
 class FileSpeaker:
-    """Writes everything that a listener would have heard, silence too, into a 24 kHz WAV file."""
+    """Writes everything that a listener would have heard, silence too, into speaker.wav.
 
-    def __init__(self, path: Path) -> None:
+    After four hours it goes on in speaker-2.wav. Raises SetupError where it can't write.
+    """
+
+    def __init__(self, folder: Path, longest_samples: int = LONGEST_SAMPLES) -> None:
+        self._folder = folder
+        self._longest_samples = longest_samples
+        self._files = 0
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = wave.open(str(path), "wb")  # noqa: SIM115 - open as long as the node lives
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self._next_file()
         except OSError as error:
-            raise SetupError(f"OUT_DIR={str(path.parent)!r}: can't write {path.name} there: {error}") from error
-        self._file.setnchannels(1)
-        self._file.setsampwidth(2)
-        self._file.setframerate(SPEAKER_RATE_HZ)
+            raise SetupError(f"OUT_DIR={str(folder)!r}: can't write speaker.wav there: {error}") from error
 
-    def play(self, sound: NDArray[np.float32]) -> None:
-        # writeframes, not writeframesraw: it keeps the header right, so that the file is readable at any moment.
-        self._file.writeframes(to_int16(sound).tobytes())
+    def play(self, sound: Samples) -> None:
+        if self._file.samples + len(sound) > self._longest_samples:
+            self._file.close()
+            self._file = self._next_file()
+        self._file.write(sound)
 
     def close(self) -> None:
         self._file.close()
+
+    def _next_file(self) -> WavFile:
+        self._files += 1
+        name = "speaker.wav" if self._files == 1 else f"speaker-{self._files}.wav"
+        return WavFile(self._folder / name, SPEAKER_RATE_HZ)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dora_voice.config import setting, user_path
-from dora_voice.messages import Audio, Control, Played
+from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Played
 from dora_voice.runtime import serve
 from dora_voice.stage import Ports
 from dora_voice_speaker.backends import FileSpeaker, NullSpeaker
@@ -16,6 +16,7 @@ PORTS = Ports(
     inputs={"audio": Audio, "control": Control},
     outputs={"played": Played},
     ends_with=("audio",),
+    rate_hz=SPEAKER_RATE_HZ,
 )
 
 
@@ -29,7 +30,7 @@ class Config:
 
 
 def build(config: Config) -> SpeakerStage:
-    backend = FileSpeaker(user_path(config.out_dir) / "speaker.wav") if config.backend == "file" else NullSpeaker()
+    backend = FileSpeaker(user_path(config.out_dir)) if config.backend == "file" else NullSpeaker()
     return SpeakerStage(
         backend,
         is_fast=config.pace == "fast",

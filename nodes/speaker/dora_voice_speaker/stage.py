@@ -17,6 +17,8 @@ log = logging.getLogger("dora_voice.speaker")
 
 TICK_MS = 10
 MOST_SAMPLES_AT_ONCE = SPEAKER_RATE_HZ
+MOST_IDLE = 256
+"""Sessions that are kept although nothing of them is waiting to be played."""
 
 
 class Backend(Protocol):
@@ -42,22 +44,28 @@ class SpeakerStage:
         self._clock = surroundings.clock
 
     def process(self, message: Message) -> None:
-        playback = self._playback(message.segment.session_id)
-        segment_id = message.segment.segment_id
+        session_id, segment_id = message.segment
         if isinstance(message, Audio):
-            self._queue(playback, message)
-        elif isinstance(message, Control) and message.verb == "commit":
-            playback.commit(segment_id)
-        elif isinstance(message, Control) and message.verb == "pause":
-            playback.pause(segment_id)
-        elif isinstance(message, Control) and message.verb == "resume":
-            playback.resume(segment_id)
+            self._queue(self._playback(session_id), message)
+        elif isinstance(message, Control) and (playback := self._playbacks.get(session_id)):
+            match message.verb:
+                case "commit":
+                    playback.commit(segment_id)
+                case "pause":
+                    playback.pause(segment_id)
+                case "resume":
+                    playback.resume(segment_id)
 
     def flushed(self, segment: Segment) -> None:
-        self._playback(segment.session_id).flush(segment.segment_id)
+        for older in [s for s in self._resamplers if s.session_id == segment.session_id and s < segment]:
+            del self._resamplers[older]
+        if playback := self._playbacks.get(segment.session_id):
+            playback.flush(segment.segment_id)
 
     def dropped(self, segment: Segment) -> None:
-        self._playback(segment.session_id).drop(segment.segment_id)
+        self._resamplers.pop(segment, None)
+        if playback := self._playbacks.get(segment.session_id):
+            playback.drop(segment.segment_id)
 
     def run(self) -> Work:
         """Plays, and reports what was played."""
@@ -81,7 +89,8 @@ class SpeakerStage:
 
     def finish(self, session_id: str) -> Work:
         """Plays the last reply to its end."""
-        playback = self._playback(session_id)
+        if not (playback := self._playbacks.get(session_id)):
+            return
         playback.complete()
         while playback.is_busy:
             yield Wait()
@@ -97,6 +106,8 @@ class SpeakerStage:
 
     def _playback(self, session_id: str) -> Playback:
         if session_id not in self._playbacks:
+            for idle in [known for known, playback in self._playbacks.items() if not playback.is_busy][MOST_IDLE:]:
+                del self._playbacks[idle]
             self._playbacks[session_id] = Playback(self._longest_pause, self._longest_queue)
         return self._playbacks[session_id]
 

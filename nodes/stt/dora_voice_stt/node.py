@@ -32,7 +32,7 @@ class Config:
     # Not LANGUAGE: desktops set that, to something like "en_US:en".
     spoken_language: str = setting("en", "language code of what is spoken", backends=WHISPER)
     threads: int = setting(2, "compute threads", minimum=1, backends=WHISPER)
-    max_utterance_s: float = setting(30.0, "seconds of a segment that are kept", minimum=1, maximum=30)
+    max_utterance_s: int = setting(30, "seconds of a segment that are kept", minimum=10, maximum=30)
     fake_texts: str = setting("", "what the segments say, separated by |", backends=("fake",))
 
     def __post_init__(self) -> None:

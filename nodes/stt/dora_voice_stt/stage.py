@@ -26,6 +26,16 @@ class SttStage:
     def process(self, message: Message) -> Work | None:
         return self._hear(message) if isinstance(message, Audio) else None
 
+    def dropped(self, segment: Segment) -> None:
+        if utterance := self._utterances.get(segment):
+            utterance.complete()
+
+    def flushed(self, segment: Segment) -> None:
+        # What was dropped may still be continued: its continuation can be what flushed the rest.
+        for older in [s for s in self._utterances if s.session_id == segment.session_id and s < segment]:
+            if not self._utterances[older].is_complete:
+                del self._utterances[older]
+
     def failed(self, segment: Segment) -> None:
         self._utterances.pop(segment, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ class TransformersWhisper:
 
         Raises SetupError for a model that can't be loaded, ConfigError for a language that it can't do.
         """
+        # Threads that wait must not take the cores from the other nodes. Read when torch is loaded.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         self._processor, self._model = _load(model, threads)
         self._model.generation_config.update(return_dict_in_generate=True, output_scores=True, do_sample=False)
         self._language = language

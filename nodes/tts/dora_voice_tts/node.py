@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dora_voice.config import setting
-from dora_voice.messages import Audio, Control, Played, Text
+from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Played, Text
 from dora_voice.runtime import serve
 from dora_voice.stage import Ports
 from dora_voice_tts.stage import TtsStage
@@ -22,6 +22,7 @@ PORTS = Ports(
     reply="audio",
     feedback=frozenset({"played"}),
     ends_with=("text",),
+    rate_hz=SPEAKER_RATE_HZ,
 )
 
 

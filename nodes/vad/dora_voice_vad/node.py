@@ -35,7 +35,7 @@ class Config:
     min_speech_ms: int = setting(250, "an utterance with less speech is dropped", minimum=32, maximum=2000)
     barge_in_ms: int = setting(300, "with this much speech an utterance interrupts", minimum=32, maximum=5000)
     end_silence_ms: int = setting(700, "silence that ends an utterance", minimum=100, maximum=5000)
-    max_utterance_s: int = setting(30, "a longer utterance is split at its quietest point", minimum=10, maximum=600)
+    max_utterance_s: int = setting(30, "a longer utterance is split at its quietest point", minimum=10, maximum=30)
     sessions: int = setting(32, "sessions at a time; one more ends the one not heard for longest", minimum=1)
 
 

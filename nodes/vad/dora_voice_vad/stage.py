@@ -49,6 +49,10 @@ class VadStage:
 
     def _listen(self, audio: Audio) -> Work:
         session_id = audio.segment.session_id
+        if audio.error is not None:
+            # The source broke off: what comes next is another stream.
+            yield from self.finish(session_id)
+            return
         if session_id not in self._listeners:
             self._listeners[session_id] = Listener(self._new_detector(), self._limits)
         listener = self._listeners[session_id]
