@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dora_voice_llm.history import History, whole_words
+from dora_voice_llm.history import History
 
 REPLY = "The sea is wide, and deep."
 
@@ -109,31 +107,3 @@ def test_turns_stand_in_the_order_of_their_segments():
     replied(history, 2, "Two.", "2")
     replied(history, 1, "One.", "1")
     assert [content for _, content in conversation(history)] == ["One.", "1", "Two.", "2", "Go on."]
-
-
-@pytest.mark.parametrize(
-    ("end", "heard"),
-    [
-        (0, ""),
-        (2, ""),
-        (3, "The"),
-        (4, "The"),
-        (6, "The"),
-        (7, "The sea"),
-        (15, "The sea is wide"),
-        (16, "The sea is wide,"),
-    ],
-)
-def test_a_torn_word_was_not_heard(end, heard):
-    assert whole_words(REPLY, end) == heard
-
-
-def test_an_apostrophe_is_part_of_its_word():
-    assert whole_words("I don't know", 5) == "I"
-
-
-@given(st.text("ab '.,", max_size=30), st.integers(0, 30))
-def test_what_was_heard_is_a_beginning_of_the_reply_no_longer_than_what_was_played(reply, end):
-    heard = whole_words(reply, end)
-    assert reply.startswith(heard)
-    assert len(heard) <= end

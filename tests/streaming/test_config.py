@@ -28,7 +28,7 @@ def test_every_kind_of_setting_is_read():
     ("env", "said"),
     [
         ({"BACKEND": "pipr"}, "BACKEND='pipr': expected one of piper, fake"),
-        ({"THREADS": "two"}, "THREADS='two': expected a whole number of at least 1 of at most 64"),
+        ({"THREADS": "two"}, "THREADS='two': expected a whole number from 1 to 64"),
         ({"THREADS": "0"}, "THREADS='0'"),
         ({"THREADS": "65"}, "THREADS='65'"),
         ({"SPEED": "nan"}, "SPEED='nan': expected a number"),

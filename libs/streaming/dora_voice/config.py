@@ -95,10 +95,10 @@ def _read(f: Field[Any], hint: Any, raw: str) -> Any:
 def _read_number(name: str, kind: type, raw: str, limits: Mapping[str, Any]) -> float:
     minimum, maximum = limits.get("minimum"), limits.get("maximum")
     expected = {int: "a whole number", float: "a number"}[kind]
-    if minimum is not None:
+    if minimum is not None and maximum is not None:
+        expected += f" from {minimum} to {maximum}"
+    elif minimum is not None:
         expected += f" of at least {minimum}"
-    if maximum is not None:
-        expected += f" of at most {maximum}"
     try:
         value = kind(raw)
     except ValueError:

@@ -65,6 +65,9 @@ def serve(build: Callable[[C], Stage], config_type: type[C], ports: Ports, node:
 def run(stage: Stage, ports: Ports, node: Node) -> None:
     """Runs `stage` until its inputs have ended and all is done, or the dataflow is stopped."""
     wiring = _wiring(node, ports)
+    if unknown := wiring.producers.keys() - ports.inputs.keys():
+        inputs = ", ".join(ports.inputs)
+        _exit(2, f"the dataflow wires input {', '.join(sorted(unknown))}: this node expects {inputs}")
     woken, ended = threading.Event(), threading.Event()
     surroundings = Surroundings(time.monotonic, frozenset(wiring.producers), wiring.restarts)
     intake = Intake(ports, wiring.producers, surroundings.clock, woken.set)

@@ -62,8 +62,8 @@ class Driver:
             self.intake.receive(message.port, *arrow.to_arrow(message))
 
     def feed_raw(self, port: str, value: Any, **metadata: Any) -> None:
-        """Lets something arrive that no strict writer would have sent."""
-        self.intake.receive(port, value, metadata)
+        """Lets something arrive that no strict writer would have sent; values as for `event`."""
+        self.intake.receive(port, _as_arrow(value), metadata)
 
     def step(self) -> bool:
         """Up to the next yield of whoever is first in line. False when all wait."""
@@ -157,6 +157,7 @@ class FakeNode:
     fed from any thread while a stage runs.
 
     `inputs` and `outputs` are what `node_config()` tells: input → "node/output", and output names.
+    `sent` has everything that was sent, in order.
     """
 
     def __init__(
@@ -222,13 +223,15 @@ class FakeNode:
 
 def event(port: str, value: Any, **metadata: Any) -> dict[str, Any]:
     """An input event: `value` is an Arrow array, samples, a text, or a number."""
+    return {"type": "INPUT", "id": port, "value": _as_arrow(value), "metadata": metadata}
+
+
+def _as_arrow(value: Any) -> Any:
     if isinstance(value, str):
-        value = pa.array([value])
-    elif isinstance(value, int):
-        value = pa.array([value], pa.int64())
-    elif isinstance(value, np.ndarray):
-        value = pa.array(value)
-    return {"type": "INPUT", "id": port, "value": value, "metadata": metadata}
+        return pa.array([value])
+    if isinstance(value, int):
+        return pa.array([value], pa.int64())
+    return pa.array(value) if isinstance(value, np.ndarray) else value
 
 
 def message_event(message: Message) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import re
 from bisect import insort
 from dataclasses import dataclass, field
 
+from dora_voice.heard import heard_of
+
 MOST_TURNS = 1024
 """More than fit into any usual context; the oldest go."""
 
@@ -31,7 +33,7 @@ class Turn:
     @property
     def heard(self) -> str:
         """The part of the reply that was heard, in whole words."""
-        return self.reply if self.heard_end >= len(self.reply) else whole_words(self.reply, self.heard_end)
+        return heard_of(self.reply, self.heard_end)
 
     def settle(self) -> None:
         """Nothing changes any more. A rest without a letter or digit has no sound, so it counts as heard."""
@@ -117,10 +119,3 @@ class History:
             turn.heard_end = len(turn.reply)
         if not self.knows_heard or not turn.reply:
             turn.settle()
-
-
-def whole_words(text: str, end: int) -> str:
-    """`text[:end]` without a word that it would tear, and without space at its end."""
-    if end < len(text) and re.match(r"[\w'’]", text[end]):
-        return re.sub(r"[\w'’]+$", "", text[:end]).rstrip()
-    return text[:end].rstrip()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dora_voice import arrow
+from dora_voice.heard import heard_of
 from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Message, Played, Segment, Text
 from dora_voice.reassembly import Gap, Piece, Reassembly, Released, Stream, Whole
 
@@ -156,7 +157,7 @@ class Conversation:
         values = {"samples": message.samples, "text_end": message.text_end, "fin": message.fin}
         yield Event(message.segment, "played", {key: value for key, value in values.items() if value is not None})
         turns.is_playing_over |= message.fin
-        yield Heard(message.segment, turns.reply[: turns.heard_end], message.fin, turns.is_cut)
+        yield Heard(message.segment, heard_of(turns.reply, turns.heard_end), message.fin, turns.is_cut)
         yield from self._turns_due(message.segment)
 
     def _take_released(self, released: Iterable[Released]) -> Iterator[Outcome]:
@@ -228,7 +229,7 @@ class Conversation:
     def _write_reply(self, segment: Segment, turns: _Turns) -> Iterator[Outcome]:
         if (turns.reply or turns.reply_error) and not turns.is_reply_written:
             turns.is_reply_written = True
-            heard = turns.reply[: turns.heard_end] if turns.is_cut else None
+            heard = heard_of(turns.reply, turns.heard_end) if turns.is_cut else None
             yield _turn(segment, "assistant", turns.reply, turns.reply_error, heard)
 
     def _cut(self, stream: Stream) -> Iterator[Outcome]:

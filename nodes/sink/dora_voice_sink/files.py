@@ -28,11 +28,18 @@ class Journal:
     """conversation.jsonl: one object per event, on disk as soon as it is written."""
 
     def __init__(self, folder: Path) -> None:
+        """Raises SetupError where it can't write. What a run before left there stays until `open`."""
+        self._path = folder / "conversation.jsonl"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = (folder / "conversation.jsonl").open("w", encoding="utf-8", buffering=1)
+            self._file = self._path.open("a", encoding="utf-8")
         except OSError as error:
             raise SetupError(f"OUT_DIR={str(folder)!r}: can't write there: {error}") from error
+
+    def open(self) -> None:
+        """Begins a new conversation, in place of the one before."""
+        self._file.close()
+        self._file = self._path.open("w", encoding="utf-8", buffering=1)
 
     def write(self, t_s: float, segment: Segment, event: str, values: dict[str, Any]) -> None:
         line = {"t_s": round(t_s, 4), **segment._asdict(), "event": event, **values}
@@ -48,6 +55,11 @@ class ReplyFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: OrderedDict[Segment, tuple[WavFile, Resampler]] = OrderedDict()
+
+    def open(self) -> None:
+        """Begins a new conversation: the replies of the one before go."""
+        for old in self._folder.glob("reply-*.wav"):
+            old.unlink()
 
     def write(self, segment: Segment, samples: NDArray[np.float32], sample_rate: int) -> None:
         if not samples.size:

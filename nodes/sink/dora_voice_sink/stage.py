@@ -21,6 +21,8 @@ class SinkStage:
         self._clock = surroundings.clock
         self._began_s = surroundings.clock()
         self._conversation = Conversation(surroundings.wired)
+        self._journal.open()
+        self._replies.open()
 
     def process(self, message: Message) -> None:
         self._write(self._conversation.take(message))

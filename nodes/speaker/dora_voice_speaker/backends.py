@@ -32,23 +32,23 @@ class FileSpeaker:
     def __init__(self, folder: Path, longest_samples: int = LONGEST_SAMPLES) -> None:
         self._folder = folder
         self._longest_samples = longest_samples
-        self._files = 0
+        self._files: list[WavFile] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._next_file()
+            # What a run before left there stays until something is played.
+            self._path(1).open("a").close()
         except OSError as error:
             raise SetupError(f"OUT_DIR={str(folder)!r}: can't write speaker.wav there: {error}") from error
 
     def play(self, sound: Samples) -> None:
-        if self._file.samples + len(sound) > self._longest_samples:
-            self._file.close()
-            self._file = self._next_file()
-        self._file.write(sound)
+        if not self._files or self._files[-1].samples + len(sound) > self._longest_samples:
+            self.close()
+            self._files.append(WavFile(self._path(len(self._files) + 1), SPEAKER_RATE_HZ))
+        self._files[-1].write(sound)
 
     def close(self) -> None:
-        self._file.close()
+        if self._files:
+            self._files[-1].close()
 
-    def _next_file(self) -> WavFile:
-        self._files += 1
-        name = "speaker.wav" if self._files == 1 else f"speaker-{self._files}.wav"
-        return WavFile(self._folder / name, SPEAKER_RATE_HZ)
+    def _path(self, number: int) -> Path:
+        return self._folder / ("speaker.wav" if number == 1 else f"speaker-{number}.wav")
