@@ -2,10 +2,11 @@
 
 import logging
 from importlib import import_module
+from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
+import soundfile
 
 from dora_voice.messages import Audio, Control, Played, Text
 from dora_voice.testing import FakeNode, closed, event, tone
@@ -44,13 +45,17 @@ def bad_events(ports):
                 yield port, event(port, GOOD_VALUES[kind], sample_rate=rate)
 
 
+def speech():
+    path = Path(__file__).parents[1] / "recordings/short-answers.wav"
+    return soundfile.read(path, dtype="float32", stop=3 * 16_000)[0]
+
+
 def good_events():
     """For each node, what it has to answer; and a word about the answer."""
     header = {"session_id": "good", "segment_id": "7", "seq": "0", "fin": "true"}
-    silence = np.zeros(16_000, np.float32)
     return {
         "source": ([], "audio"),
-        "vad": ([event("audio", silence, session_id="good")], None),
+        "vad": ([event("audio", speech(), session_id="good")], "control"),
         "stt": ([event("speech", tone(800), **header)], "text"),
         "llm": ([event("text", "hello.", **header)], "text"),
         "tts": ([event("text", "hello.", **header)], "audio"),
@@ -81,9 +86,10 @@ def test_each_bad_message_costs_one_clear_line_and_the_next_good_one_is_served(
         module.main(node)
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     refused = [line for line in lines if line.startswith("dropped a message")]
-    assert len(refused) == len(bad) or name == "source"
+    # A source ends when its recording does, which may be before it has read all that was sent to it.
+    assert len(refused) == len(bad) or (name == "source" and refused)
     assert all(f"input {port!r}" in line and "expected" in line for (port, _), line in zip(bad, refused, strict=False))
-    assert [line for line in lines if "Traceback" in line] == []
+    assert [record for record in caplog.records if record.exc_info] == []
     answers = [sent for sent in node.sent if sent.metadata.get("session_id") == ("good" if events else "default")]
     if answered_on:
         assert [sent for sent in answers if sent.output == answered_on]

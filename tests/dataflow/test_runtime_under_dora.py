@@ -77,3 +77,19 @@ def test_a_working_stage_is_interrupted_a_hundred_times_in_a_row(tmp_path, verb)
         else:
             dead |= set(range(segment)) if what == "flush" else {segment}
     assert len(dead) >= 100
+
+
+def test_a_killed_node_comes_back_and_what_it_left_open_ends_with_an_error(tmp_path):
+    result = tmp_path / "result.json"
+    crashing = node("crashing_stage", {"text": "crash_prober/text"}, ["text"])
+    crashing |= {"restart_policy": "on-failure", "max_restarts": 3}
+    dataflow = write(
+        tmp_path,
+        node("crash_prober", {"text": "passing_stage/text"}, ["text"], RESULT=result),
+        crashing,
+        node("passing_stage", {"text": "crashing_stage/text"}, ["text"]),
+    )
+    run = dora_run(dataflow, tmp_path)
+    ends = json.loads(result.read_text())
+    assert ends.pop("1") == "restarted: node crashing_stage crashed", run.stdout
+    assert list(ends.values()) == [None]

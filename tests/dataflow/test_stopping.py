@@ -35,6 +35,7 @@ def run_until(line, dataflow, cwd, **env):
             os.killpg(run.pid, signal.SIGINT)
             line = "\0"
     # dora kills a node that doesn't stop, after 10 s: no node may need that.
+    assert line == "\0", f"never shown: {line}"
     return run.wait(), "".join(shown)
 
 
@@ -45,6 +46,7 @@ def test_a_conversation_is_stopped_with_its_files_complete(tmp_path, moment):
     assert "SIGTERM" not in shown
     assert "summary:" in shown
     events = [json.loads(line) for line in (tmp_path / "conversation.jsonl").read_text().splitlines()]
+    assert len([event for event in events if event["event"] == "turn"]) <= 2, "it was cut"
     if moment.startswith("robot"):
         assert [event["role"] for event in events if event["event"] == "turn"] == ["user", "assistant"]
         for name in ("speaker.wav", "reply-default-1.wav"):

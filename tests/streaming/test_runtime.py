@@ -11,7 +11,7 @@ from dora.testing import MockNode
 from dora_voice.config import SetupError
 from dora_voice.messages import Control, Message, Text
 from dora_voice.runtime import run, serve
-from dora_voice.stage import Ports
+from dora_voice.stage import Ports, Wait
 from dora_voice.testing import FakeNode, closed, event, stop
 
 PORTS = Ports({"text": Text, "control": Control}, {"text": Text}, reply="text", ends_with=("text",))
@@ -79,8 +79,16 @@ def test_bad_messages_and_crashes_cost_one_line_each_and_the_next_good_message_i
 
 
 def test_a_stop_closes_the_stage_without_waiting_for_its_work():
+    class Patient(Echo):
+        def process(self, message: Message):
+            yield Text(port="text", text="begun")
+            try:
+                yield Wait()
+            finally:
+                self.may_go_on.set()
+
     node = FakeNode([event("text", "one", segment_id="1", fin="true")], inputs=WIRED, outputs=["text"])
-    stage = Echo()
+    stage = Patient()
     runner = threading.Thread(target=run, args=(stage, PORTS, node))
     runner.start()
     node.wait_for(lambda sent: len(sent) == 1)
@@ -89,6 +97,55 @@ def test_a_stop_closes_the_stage_without_waiting_for_its_work():
     runner.join(30)
     assert not runner.is_alive()
     assert stage.is_closed
+    assert stage.may_go_on.is_set()
+
+
+def test_inputs_that_a_stop_has_overtaken_are_still_written_down():
+    class Recorder(Echo):
+        def __init__(self):
+            super().__init__()
+            self.texts = []
+
+        def process(self, message: Message):
+            self.texts.append(message.text)
+
+    stage = Recorder()
+    node = FakeNode([event("text", "a"), stop(), event("text", "b")], inputs={"text": "x/y"}, outputs=[])
+    node.end()
+    run(stage, Ports({"text": Text}, {}, records=True), node)
+    assert stage.texts == ["a", "b"]
+
+
+def test_inputs_that_are_closed_before_all_has_come_are_still_served():
+    late = event("text", "late", fin="true")
+    node = FakeNode([closed("text"), closed("control"), late], inputs=WIRED, outputs=["text"])
+    node.end()
+    run(Echo(), PORTS, node)
+    assert texts(node)[0] == ("late", "true", None)
+
+
+def test_a_crashed_producer_is_told_by_the_node_it_feeds():
+    node = FakeNode([event("text", "half", segment_id="1", seq="0", fin="false")], inputs=WIRED, outputs=["text"])
+    node.feed({"type": "NODE_RESTARTED", "id": "stt"}, closed("text"), closed("control"))
+    node.end()
+    run(Echo(), PORTS, node)
+    assert texts(node)[:2] == [("half", "false", None), ("", "true", "restarted: node stt crashed")]
+
+
+def test_a_wire_to_an_input_that_is_not_there_is_refused_at_the_start(caplog):
+    with pytest.raises(SystemExit) as stopped:
+        run(Echo(), PORTS, FakeNode(inputs={"sound": "a/b"}, outputs=[]))
+    assert stopped.value.code == 2
+    assert "wires input sound: this node expects text, control" in caplog.text
+
+
+def test_a_node_that_cannot_receive_any_more_ends_with_the_error():
+    class Broken(FakeNode):
+        def next(self, timeout=None):
+            raise RuntimeError("daemon gone")
+
+    with pytest.raises(RuntimeError, match="daemon gone"):
+        run(Echo(), PORTS, Broken(inputs=WIRED, outputs=["text"]))
 
 
 def test_a_flush_comes_in_while_the_stage_blocks_and_its_late_output_is_not_sent():

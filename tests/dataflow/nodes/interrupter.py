@@ -22,7 +22,7 @@ while (event := node.next()) is not None:
         continue
     came = int(event["metadata"]["segment_id"])
     # Once the new segment has answered, nothing older may come.
-    stale += came in answered and came != segment
+    stale += came != segment and segment in answered
     if came != segment:
         continue
     fragments = 1 if came not in answered else fragments + 1
