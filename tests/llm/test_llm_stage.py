@@ -257,3 +257,26 @@ def test_the_fake_backend_tells_a_story_long_enough_to_interrupt():
     driver = Driver(build(Config(backend="fake")), PORTS)
     driver.feed(say("Tell me a STORY!", 1))
     assert len(text_of(driver.run()).split()) > 60
+
+
+def test_what_the_user_said_in_a_segment_that_was_flushed_in_the_queue_is_remembered():
+    recorder = Recorder()
+    driver = Driver(LlmStage(recorder), PORTS)
+    driver.feed(say("first question", 1), control("flush", 2), say("second", 2))
+    driver.feed(say("dropped", 3), control("drop", 3))
+    driver.run()
+    assert recorder.seen == [["first question second"]]
+
+
+def test_a_speaker_that_is_gone_holds_nobody_up():
+    recorder = Recorder()
+    driver = Driver(LlmStage(recorder), PORTS)
+    driver.feed(say("one", 1))
+    driver.run()
+    driver.feed(Played(port="played", samples=1, text_end=3, session_id="a", segment_id=1), say("two", 2))
+    assert driver.run() == []
+    driver.intake.restarted(["played"], "speaker")
+    driver.run()
+    driver.feed(say("three", 3))
+    driver.run()
+    assert recorder.seen == [["one"], ["one", "One", "two"], ["one", "One", "two", "One two three four.", "three"]]

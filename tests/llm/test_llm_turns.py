@@ -113,7 +113,7 @@ def test_after_an_interruption_only_what_follows_the_heard_words_is_computed(tin
     assert kept
     assert reply.startswith(kept)
     assert reused == first + len(model.tokenize(kept))
-    assert prefilled + reused == len(model.tokenize(tiny._backend._render(history, history.turns[1])))
+    assert prefilled + reused == len(model.tokenize(tiny._backend._render(history.messages(history.turns[1]))))
 
 
 def test_a_reply_closed_between_two_tokens_leaves_tokens_and_cache_agreeing(tiny, caplog):

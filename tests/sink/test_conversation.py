@@ -170,3 +170,44 @@ def test_sessions_do_not_mix(sink, tmp_path):
 
 def test_the_segment_is_named_by_both_ids():
     assert Segment("a", 1)._asdict() == {"session_id": "a", "segment_id": 1}
+
+
+def test_what_the_user_said_in_a_flushed_segment_stays_said_and_what_never_happened_does_not(sink, tmp_path):
+    sink.feed(control("flush", 3), said("user_text", "flushed", 1), said("reply_text", "old", 1))
+    sink.feed(control("drop", 2), said("user_text", "dropped", 2))
+    sink.run()
+    assert [line["text"] for line in lines(tmp_path, "turn")] == ["flushed"]
+
+
+def test_after_a_restart_the_same_conversation_goes_on(tmp_path):
+    for restarts, text in enumerate(("before", "after")):
+        driver = Driver(SinkStage(Journal(tmp_path), ReplyFiles(tmp_path)), PORTS, restarts=restarts)
+        driver.advance(2000)
+        driver.feed(said("user_text", text, segment_id=restarts + 1), sound(tone(20), 0, restarts + 1, fin=True))
+        driver.run()
+        with (tmp_path / "conversation.jsonl").open("a") as journal:
+            journal.write('{"cut in the mid')
+    turns = [json.loads(line) for line in (tmp_path / "conversation.jsonl").read_text().splitlines() if line[-1] == "}"]
+    assert [(line["text"], line["t_s"]) for line in turns] == [("before", 2.0), ("after", 4.0)]
+    assert len(list(tmp_path.glob("reply-*.wav"))) == 2
+
+
+def test_what_a_run_before_left_stays_until_this_one_begins(tmp_path):
+    for name in ("conversation.jsonl", "reply-a-9.wav"):
+        (tmp_path / name).write_text("earlier")
+    stage = SinkStage(Journal(tmp_path), ReplyFiles(tmp_path))
+    assert (tmp_path / "conversation.jsonl").read_text() == "earlier"
+    Driver(stage, PORTS)
+    assert (tmp_path / "conversation.jsonl").read_text() == ""
+    assert not (tmp_path / "reply-a-9.wav").exists()
+
+
+def test_a_full_disk_costs_one_line_and_the_files_but_not_the_conversation(sink, monkeypatch, caplog, capsys):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sink.stage._journal, "write", full)
+    sink.feed(said("user_text", "one", 1), said("user_text", "two", 2))
+    sink.run()
+    assert caplog.text.count("No space left") == 1
+    assert "two" in capsys.readouterr().out

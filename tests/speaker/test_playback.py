@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from dora_voice.messages import Audio, Control, Played
 from dora_voice.testing import Driver
+from dora_voice_speaker.backends import FileSpeaker
 from dora_voice_speaker.node import PORTS
 from dora_voice_speaker.playback import Playback, Report
 from dora_voice_speaker.stage import SpeakerStage
@@ -114,6 +115,9 @@ class Recorder:
     def __init__(self):
         self.sounds = []
 
+    def begin(self, restarts):
+        pass
+
     def play(self, sound):
         self.sounds.append(sound)
 
@@ -174,3 +178,53 @@ def test_other_rates_are_resampled():
     driver.feed(low)
     driver.run()
     assert len(stage._backend.heard) == 12_000
+
+
+def test_a_pause_that_comes_before_its_audio_holds_it():
+    one = playback()
+    one.pause(1)
+    add(one, 1, ramp(1, 10))
+    assert not one.play(10).any()
+    one.resume(1)
+    assert one.play(1)[0] == 1
+
+
+def test_a_reply_whose_end_never_comes_does_not_hold_up_the_next_for_ever():
+    one = playback()
+    add(one, 1, ramp(1, 10))
+    one.play(10)
+    add(one, 2, ramp(7, 5))
+    assert not one.play(10 * 24_000).any()
+    assert one.play(24_000).any()
+    assert [(r.segment_id, r.samples) for r in one.take_reports() if r.is_last] == [(1, 10)]
+
+
+def test_a_sample_rate_that_changes_within_a_reply_changes_nothing_of_its_length():
+    stage, driver = speaker(is_fast=True)
+    for rate in (24_000, 16_000, 8_000):
+        driver.feed(
+            Audio(port="audio", samples=np.ones(rate, np.float32), sample_rate=rate, session_id="a", segment_id=1)
+        )
+    driver.feed(audio(ramp(0, 0), fin=True))
+    driver.run()
+    assert abs(len(stage._backend.heard) - 72_000) < 10
+
+
+def test_what_was_played_before_a_restart_is_kept_and_files_do_not_grow_without_end(tmp_path):
+    for restarts in (0, 1):
+        file = FileSpeaker(tmp_path, longest_samples=100)
+        file.begin(restarts)
+        for _ in range(3):
+            file.play(ramp(0, 80) / 100)
+        file.close()
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"speaker.wav", *(f"speaker-{n}.wav" for n in range(2, 7))}
+
+
+def test_an_earlier_recording_stays_until_the_conversation_begins(tmp_path):
+    (tmp_path / "speaker.wav").write_bytes(b"earlier")
+    file = FileSpeaker(tmp_path)
+    assert (tmp_path / "speaker.wav").read_bytes() == b"earlier"
+    file.begin(0)
+    file.close()
+    assert (tmp_path / "speaker.wav").read_bytes() != b"earlier"

@@ -30,6 +30,7 @@ def test_only_news_is_news():
     gate = Gate()
     assert gate.flush(Segment("a", 3))
     assert not gate.flush(Segment("a", 2))
+    assert gate.drop(Segment("a", 1)), "flushed, it had happened"
     assert not gate.drop(Segment("a", 1))
     assert gate.drop(Segment("a", 3))
     assert not gate.drop(Segment("a", 3))

@@ -79,13 +79,20 @@ def test_bad_messages_and_crashes_cost_one_line_each_and_the_next_good_message_i
 
 
 def test_a_stop_closes_the_stage_without_waiting_for_its_work():
-    class Patient(Echo):
+    class Patient:
+        def __init__(self) -> None:
+            self.is_closed = False
+            self.may_go_on = threading.Event()
+
         def process(self, message: Message):
             yield Text(port="text", text="begun")
             try:
                 yield Wait()
             finally:
                 self.may_go_on.set()
+
+        def close(self) -> None:
+            self.is_closed = True
 
     node = FakeNode([event("text", "one", segment_id="1", fin="true")], inputs=WIRED, outputs=["text"])
     stage = Patient()
@@ -101,12 +108,12 @@ def test_a_stop_closes_the_stage_without_waiting_for_its_work():
 
 
 def test_inputs_that_a_stop_has_overtaken_are_still_written_down():
-    class Recorder(Echo):
-        def __init__(self):
-            super().__init__()
-            self.texts = []
+    class Recorder:
+        def __init__(self) -> None:
+            self.texts: list[str] = []
 
-        def process(self, message: Message):
+        def process(self, message: Message) -> None:
+            assert isinstance(message, Text)
             self.texts.append(message.text)
 
     stage = Recorder()

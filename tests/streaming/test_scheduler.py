@@ -260,3 +260,44 @@ def test_a_segment_that_its_producer_leaves_open_ends_with_an_error_and_only_onc
     driver.feed(Text(port="text", text="a", session_id="b", segment_id=1, seq=0))
     driver.run()
     assert [m.error for m in driver.end_inputs() if m.fin] == ["closed: its producer has ended"]
+
+
+def test_end_takes_what_came_before_it_and_leaves_what_comes_after():
+    driver = Driver(Words(), PORTS)
+    driver.feed(text("old", 1), control("end", 1), text("new", 1))
+    assert said(driver.run()) == ["new"]
+    assert not driver.intake._queued_bytes
+
+
+def test_finish_is_not_lost_with_the_dead_message_that_carries_it():
+    for flush_first in (True, False):
+        driver = Driver(Words(), PORTS)
+        news = [control("flush", 2), text("one two", 1, finish=True)]
+        driver.feed(*(news if flush_first else news[::-1]))
+        assert [m.finish for m in driver.run()] == [True]
+    driver = Driver(Words(), PORTS)
+    driver.feed(text("one two", 1, finish=True))
+    driver.step()
+    driver.feed(control("flush", 2))
+    assert [m.finish for m in driver.run()] == [True]
+
+
+def test_feedback_that_is_lost_is_told_to_the_stage():
+    stage = Words()
+    stage.lost = lambda port: stage.events.append(("lost", port))
+    driver = Driver(stage, PORTS)
+    driver.intake.restarted(["played"], "speaker")
+    driver.intake.closed("played")
+    driver.run()
+    assert stage.events == [("lost", "played")] * 2
+
+
+def test_a_message_that_cannot_be_written_uses_no_number():
+    class Wrong:
+        def process(self, message: Message):
+            yield Text(port="text", text="good")
+            yield Text(port="text", text="bad", text_start=-1)
+
+    driver = Driver(Wrong(), PORTS)
+    driver.feed(text("x"))
+    assert [(m.seq, m.fin) for m in driver.run()] == [(0, False), (1, True)]

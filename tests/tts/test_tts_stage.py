@@ -250,3 +250,12 @@ def test_the_fake_speaks_longer_when_there_is_more_to_say() -> None:
     driver.feed(text("Ten chars.", fin=True), text("Twenty characters...", segment_id=2, fin=True))
     sent = audio(driver.run())
     assert [sum(len(m.samples) for m in sent if m.segment_id == n) for n in (1, 2)] == [600 * 24, 1200 * 24]
+
+
+def test_a_speaker_that_is_gone_is_not_waited_for_until_it_reports_again(paced: Driver) -> None:
+    paced.feed(text("A long sentence that takes much longer than what may be sent ahead of the speaker.", fin=True))
+    assert not audio(paced.run())[-1].fin
+    paced.intake.restarted(["played"], "speaker")
+    assert audio(paced.run())[-1].fin
+    paced.feed(played(100, segment_id=2), text("Another long sentence that takes much longer than that.", 2, fin=True))
+    assert not audio(paced.run())[-1].fin

@@ -67,6 +67,27 @@ class Resampler:
         return rest
 
 
+class RateConverter:
+    """Converts a stream to one sample rate, whatever rate its pieces have."""
+
+    def __init__(self, to_hz: int) -> None:
+        self._to_hz = to_hz
+        self._from_hz = to_hz
+        self._resampler = Resampler(to_hz, to_hz)
+
+    def process(self, samples: Samples, from_hz: int) -> Samples:
+        """What can be said so far of the converted stream."""
+        if from_hz == self._from_hz:
+            return self._resampler.process(samples)
+        rest = self._resampler.flush()
+        self._resampler, self._from_hz = Resampler(from_hz, self._to_hz), from_hz
+        return np.concatenate([rest, self._resampler.process(samples)])
+
+    def flush(self) -> Samples:
+        """The converted stream's last samples. The next piece starts afresh."""
+        return self._resampler.flush()
+
+
 def resample(samples: Samples, from_hz: int, to_hz: int) -> Samples:
     """A whole recording at another sample rate."""
     resampler = Resampler(from_hz, to_hz)

@@ -25,14 +25,11 @@ class Gate:
         if segment.segment_id <= self._floor(segment.session_id):
             return False
         self._floors[segment.session_id] = segment.segment_id
-        dropped = self._dropped[segment.session_id]
-        for segment_id in [i for i in dropped if i < segment.segment_id]:
-            del dropped[segment_id]
         return True
 
     def drop(self, segment: Segment) -> bool:
-        """Exactly this segment dies. Returns whether that was news."""
-        if self.is_dead(segment):
+        """Exactly this segment dies, and never happened. Returns whether that was news."""
+        if self.is_dropped(segment):
             return False
         dropped = self._dropped[segment.session_id]
         dropped[segment.segment_id] = None
@@ -43,6 +40,10 @@ class Gate:
     def is_dead(self, segment: Segment) -> bool:
         floor = self._floor(segment.session_id)
         return segment.segment_id < floor or segment.segment_id in self._dropped[segment.session_id]
+
+    def is_dropped(self, segment: Segment) -> bool:
+        """Whether the segment never happened. One that was only flushed did."""
+        return self.is_dead(segment) and segment.segment_id in self._dropped[segment.session_id]
 
     def end(self, session_id: str) -> None:
         """Forgets the session; its ids may start anew."""

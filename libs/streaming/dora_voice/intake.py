@@ -43,6 +43,13 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """Who feeds this feedback input crashed or is gone: what it had will not be reported."""
+
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """A readable, living message and the time it came, in seconds of the node's clock."""
 
@@ -76,7 +83,7 @@ class Intake:
         self._sessions_on: dict[str, dict[str, None]] = {port: {} for port in ports.inputs}
         self._open: OrderedDict[tuple[Segment, str], int] = OrderedDict()
         self._ended: OrderedDict[tuple[Segment, str], int] = OrderedDict()
-        self._arrivals: deque[Notice | Arrival] = deque()
+        self._arrivals: deque[Notice | Lost | Arrival] = deque()
         self._queued_bytes = 0
         self._queued_messages = 0
 
@@ -99,6 +106,8 @@ class Intake:
         with self._lock:
             self._open_inputs.discard(port)
             self.last_news_s = self._clock()
+            if port in self._ports.feedback:
+                self._arrivals.append(Lost(port))
         self._wake()
 
     def restarted(self, ports: Collection[str], producer: str) -> None:
@@ -106,6 +115,8 @@ class Intake:
         with self._lock:
             for port in ports:
                 self._end_open(port, f"restarted: node {producer} crashed")
+                if port in self._ports.feedback:
+                    self._arrivals.append(Lost(port))
         self._wake()
 
     def stop(self) -> None:
@@ -130,7 +141,7 @@ class Intake:
         """Whether more than feedback may still come."""
         return bool(self._open_inputs)
 
-    def take(self) -> list[Notice | Arrival]:
+    def take(self) -> list[Notice | Lost | Arrival]:
         """Everything that has come since the last call, in order."""
         with self._lock:
             arrivals = list(self._arrivals)
@@ -146,6 +157,10 @@ class Intake:
     def is_dead(self, segment: Segment) -> bool:
         with self._lock:
             return self._gate.is_dead(segment)
+
+    def is_dropped(self, segment: Segment) -> bool:
+        with self._lock:
+            return self._gate.is_dropped(segment)
 
     def sessions_on(self, port: str) -> list[str]:
         """The sessions that came in on this input and are not over."""
@@ -188,8 +203,11 @@ class Intake:
                     del seen[key]
         # Control speaks about the dead too, and what was played is how the past is known.
         is_data = not isinstance(message, (Control, Played)) and not is_bare_finish(message)
-        if is_data and message.port not in self._ports.continuous and self._gate.is_dead(segment):
+        if is_data and self._is_stale(message):
             self.counts["stale"] += 1
+            if message.finish:
+                finish = arrow.empty(message.port, type(message), self._ports.rate_hz, finish=True)
+                self._admit(replace(finish, session_id=segment.session_id))
         elif self._is_full(message):
             self._overflow(message)
         elif isinstance(message, Control) or is_bare_finish(message) or self._is_next(message):
@@ -233,6 +251,13 @@ class Intake:
     def _notice_if(self, is_news: bool, what: Literal["flushed", "dropped", "ended"], segment: Segment) -> None:
         if is_news:
             self._arrivals.append(Notice(what, segment))
+
+    def _is_stale(self, message: Message) -> bool:
+        if message.port in self._ports.continuous:
+            return False
+        if message.port in self._ports.remembered:
+            return self._gate.is_dropped(message.segment)
+        return self._gate.is_dead(message.segment)
 
     def _is_full(self, message: Message) -> bool:
         """As much again is kept free for what steers and ends."""

@@ -73,7 +73,7 @@ class Outgoing:
             )
         if made.segment_id is None:
             stream = Segment(made.session_id or DEFAULT_SESSION, 0)
-            self._send(replace(made, seq=self._next_seq(stream, made.port)))
+            self._send_numbered(made, (stream, made.port))
         elif isinstance(made, Control):
             self._send(made)
         else:
@@ -108,7 +108,7 @@ class Outgoing:
             self.stale += 1
             return
         is_speculative = made.speculative and made.segment not in self._committed
-        self._send(replace(made, speculative=is_speculative, seq=self._next_seq(*key)))
+        self._send_numbered(replace(made, speculative=is_speculative), key)
         if made.fin:
             self._remember(self._over, key, None)
         if made.port == self._ports.reply:
@@ -117,10 +117,12 @@ class Outgoing:
     def _empty(self, port: str, **keys: Any) -> Message:
         return arrow.empty(port, self._ports.outputs[port], self._ports.rate_hz, **keys)
 
-    def _next_seq(self, segment: Segment, port: str) -> int:
-        seq = self._seqs.pop((segment, port), -1) + 1
-        self._remember(self._seqs, (segment, port), seq)
-        return seq
+    def _send_numbered(self, made: Message, stream: tuple[Segment, str]) -> None:
+        seq = self._seqs.get(stream, -1) + 1
+        self._send(replace(made, seq=seq))
+        # What could not be written has used no number.
+        self._seqs.pop(stream, None)
+        self._remember(self._seqs, stream, seq)
 
     def _measure(self, made: Message) -> None:
         if not (progress := self._progress.get(made.segment)):

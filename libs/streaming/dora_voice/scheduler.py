@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, TypeGuard
 
-from dora_voice.intake import Arrival, Intake, Notice
+from dora_voice.intake import Arrival, Intake, Lost, Notice
 from dora_voice.messages import Control, Message, Played, is_bare_finish
 from dora_voice.outgoing import Outgoing
 from dora_voice.stage import Ports, Stage, Surroundings, Wait, Work
@@ -70,7 +70,7 @@ class Scheduler:
         self._clock = surroundings.clock
         self._outgoing = Outgoing(ports, intake.is_dead, surroundings.clock, send)
         self._line = count()
-        self._inbox: deque[Notice | Arrival] = deque()
+        self._inbox: deque[Notice | Lost | Arrival] = deque()
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._last_input = next((port for port in ports.ends_with if port in surroundings.wired), None)
         if hasattr(stage, "started"):
@@ -85,8 +85,7 @@ class Scheduler:
         if lane.place == math.inf:
             return False
         self._advance(lane)
-        if lane.work is None and not lane.queue:
-            self._lanes.pop((lane.session_id, lane.port), None)
+        self._drop_if_empty(lane)
         return True
 
     def next_wake_s(self) -> float:
@@ -118,7 +117,8 @@ class Scheduler:
     def close(self) -> None:
         """Closes everything that runs, then the stage."""
         for lane in self._all():
-            self._close(lane)
+            self._close_work(lane)
+            lane.clear()
         self._tell("close")
 
     def _all(self) -> Iterator[Lane]:
@@ -126,45 +126,50 @@ class Scheduler:
         yield from self._lanes.values()
 
     def _take(self) -> None:
-        """Queues messages, and acts on notices: at once, or in order where everything is written down."""
+        """Queues messages, and acts on notices: on flush and drop at once, or in order where all is written down."""
         self._inbox.extend(self._intake.take())
         if not self._ports.records:
-            for notice in [item for item in self._inbox if isinstance(item, Notice)]:
+            for notice in [item for item in self._inbox if _is_urgent(item)]:
+                self._inbox.remove(notice)
                 self._act_on(notice)
         while self._inbox:
             item = self._inbox[0]
             if isinstance(item, Arrival):
                 self._lane(item.message.segment.session_id, item.message.port).queue.append((next(self._line), item))
-            elif self._ports.records:
-                if any(lane.place < math.inf for lane in self._lanes.values()):
-                    return
+            elif self._ports.records and any(lane.place < math.inf for lane in self._lanes.values()):
+                return
+            else:
                 self._act_on(item)
             self._inbox.popleft()
 
     def _lane(self, session_id: str, port: str) -> Lane:
         return self._lanes.setdefault((session_id, port), Lane(session_id, port))
 
-    def _act_on(self, notice: Notice) -> None:
-        session_id = notice.segment.session_id
-        lanes = [lane for lane in self._lanes.values() if lane.session_id == session_id]
-        if notice.what == "ended":
-            for lane in lanes:
+    def _act_on(self, notice: Notice | Lost) -> None:
+        if isinstance(notice, Lost):
+            self._tell("lost", notice.port)
+        elif notice.what == "ended":
+            session_id = notice.segment.session_id
+            for lane in [lane for lane in self._lanes.values() if lane.session_id == session_id]:
                 self._end(lane)
             self._outgoing.forget(session_id)
             self._tell("ended", session_id)
         else:
-            for lane in lanes:
-                if self._is_dead(lane.message):
-                    self._close(lane)
-                if lane.work is None and not lane.queue:
-                    del self._lanes[lane.session_id, lane.port]
+            for lane in [lane for lane in self._lanes.values() if self._is_dead(lane.message)]:
+                self._close_work(lane)
+                self._done(lane)
+                self._drop_if_empty(lane)
             self._outgoing.died(notice)
             self._tell(notice.what, notice.segment)
         self._wake_parked()
 
+    def _drop_if_empty(self, lane: Lane) -> None:
+        if lane.work is None and not lane.queue:
+            self._lanes.pop((lane.session_id, lane.port), None)
+
     def _end(self, lane: Lane) -> None:
         """Nothing is left of this lane."""
-        self._close(lane)
+        self._close_work(lane)
         for _, arrival in lane.queue:
             self._intake.began(arrival.message)
         del self._lanes[lane.session_id, lane.port]
@@ -198,14 +203,18 @@ class Scheduler:
         _, arrival = lane.queue.popleft()
         message = arrival.message
         self._intake.began(message)
+        lane.message = message
         if self._is_dead(message) or self._is_over(message):
-            self._intake.counts["stale"] += 1
+            if message.port in self._ports.remembered:
+                self._tell("late", message)
+            else:
+                self._intake.counts["stale"] += 1
+            self._done(lane)
             return False
         if isinstance(message, Control) and message.verb == "commit":
             self._outgoing.commit(message.segment)
         if message.speculative and self._outgoing.is_committed(message.segment):
-            message = replace(message, speculative=False)
-        lane.message = message
+            lane.message = message = replace(message, speculative=False)
         if _is_data(message) and self._ports.reply:
             if message.error:
                 self._end_with_error(message, message.error)
@@ -246,12 +255,8 @@ class Scheduler:
         self._outgoing.end_with_error(message.segment, error, speculative=message.speculative)
         self._tell("failed", message.segment)
 
-    def _close(self, lane: Lane) -> None:
-        """Closes what runs in this lane at its current yield, and leaves the lane free."""
-        self._close_work(lane)
-        lane.clear()
-
     def _close_work(self, lane: Lane) -> None:
+        """Closes what runs in this lane at its current yield."""
         try:
             if lane.work is not None:
                 lane.work.close()
@@ -305,6 +310,10 @@ class Scheduler:
                 getattr(self._stage, hook)(*what)
         except Exception as error:
             log.error("%s in %s%r", _describe(error), hook, what, exc_info=error)
+
+
+def _is_urgent(item: Notice | Lost | Arrival) -> TypeGuard[Notice]:
+    return isinstance(item, Notice) and item.what != "ended"
 
 
 def _is_data(message: Message) -> bool:

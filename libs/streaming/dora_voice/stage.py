@@ -43,6 +43,7 @@ class Ports:
     continuous: inputs that know no segments (a microphone's audio): all of it is segment 0, and never stale.
     unordered: inputs whose fragments the stage puts together by seq itself, in any order of arrival.
     rate_hz: the sample rate of audio that doesn't say its own.
+    remembered: inputs that still count when their segment was flushed: what the user said stays said.
     records: the stage writes down what happened: it also gets what came before a flush and was still queued.
     """
 
@@ -54,6 +55,7 @@ class Ports:
     continuous: frozenset[str] = frozenset()
     unordered: frozenset[str] = frozenset()
     rate_hz: int = SOURCE_RATE_HZ
+    remembered: frozenset[str] = frozenset()
     records: bool = False
 
 
@@ -76,6 +78,8 @@ class Stage(Protocol):
     run() -> Work                                    for stages that act without input; ends the node when it
                                                      returns and no input but feedback is wired
     failed(segment: Segment) -> None                 this segment ended with an error, here or before
+    late(message: Message) -> None                   a message on a `remembered` input, of a segment that was flushed
+    lost(port: str) -> None                          who feeds this feedback input crashed or is gone, with what it had
     flushed(segment: Segment) -> None                every older segment of this session died
     dropped(segment: Segment) -> None                exactly this segment died and never happened
     finish(session_id: str) -> Work                  the session's last message has passed: finish what is left

@@ -21,6 +21,8 @@ class Turn:
     reply: str = ""
     """All that was sent so far."""
     heard_end: int = 0
+    is_sent: bool = False
+    """All of the reply was sent."""
     is_cut: bool = False
     """The reply was flushed, or failed: nothing more is sent, the last report of what was heard may still come."""
     is_past: bool = False
@@ -58,11 +60,24 @@ class History:
         del self.turns[:-MOST_TURNS]
         return turn
 
+    def add_past(self, segment_id: int, user: str) -> None:
+        """A turn that was flushed before there was a reply."""
+        if self._find(segment_id) is None:
+            self.add(segment_id, user).settle()
+
+    def lose(self) -> None:
+        """Nobody reports any more: what is being played is cut where it was last heard of."""
+        self.knows_heard = False
+        for turn in self.turns:
+            if turn.is_sent and not turn.is_past:
+                turn.settle()
+
     def before(self, turn: Turn) -> list[Turn]:
         return [older for older in self.turns if older.segment_id < turn.segment_id]
 
     def sent(self, turn: Turn) -> None:
         """All of the reply was sent."""
+        turn.is_sent = True
         if not self.knows_heard or not turn.reply.strip():
             turn.heard_end = len(turn.reply)
             turn.settle()

@@ -22,6 +22,7 @@ PORTS = Ports(
     reply="text",
     feedback=frozenset({"played"}),
     ends_with=("text",),
+    remembered=frozenset({"text"}),
 )
 SYSTEM_PROMPT = "You are a helpful talking robot. Give short and correct spoken answers in plain sentences."
 MODEL_ONLY = ("transformers",)

@@ -44,11 +44,19 @@ class LlmStage:
     def process(self, message: Message) -> Work | None:
         if isinstance(message, Played):
             self._hear(message)
-        return self._collect(message) if isinstance(message, Text) else None
+        return self._take(message) if isinstance(message, Text) else None
+
+    def late(self, message: Message) -> None:
+        """What the user said in a segment that was flushed before it could be answered stays said."""
+        if isinstance(message, Text) and (user := self._collect(message)):
+            self._history(message.segment.session_id).add_past(message.segment.segment_id, user)
+
+    def lost(self, port: str) -> None:
+        """Nobody tells any more what is heard of the replies that are being played."""
+        for history in self._histories.values():
+            history.lose()
 
     def flushed(self, segment: Segment) -> None:
-        for older in [key for key in self._transcripts if key < segment and key.session_id == segment.session_id]:
-            del self._transcripts[older]
         if history := self._histories.get(segment.session_id):
             history.flush(segment.segment_id)
 
@@ -70,10 +78,19 @@ class LlmStage:
 
     def _hear(self, played: Played) -> None:
         if history := self._histories.get(played.segment.session_id):
+            # With an error it is the runtime that reports, for a speaker that has crashed.
+            history.knows_heard |= played.error is None
             history.played(played.segment.segment_id, played.text_end, played.samples, is_last=played.fin)
 
-    def _collect(self, fragment: Text) -> Work:
-        """Puts the transcript together, and answers it when it is whole."""
+    def _take(self, fragment: Text) -> Work:
+        user = self._collect(fragment)
+        if user:
+            yield from self._answer(fragment.segment, user)
+        elif fragment.fin:
+            yield _fragment("", 0, fin=True)
+
+    def _collect(self, fragment: Text) -> str:
+        """Puts the transcript together. Returns it when it is whole; nothing if there was no speech in it."""
         segment = fragment.segment
         already = self._transcripts.pop(segment, "")
         transcript = (already + fragment.text)[:MOST_CHARS]
@@ -81,12 +98,7 @@ class LlmStage:
             log.warning("session=%s segment=%d: transcript cut to %d characters", *segment, MOST_CHARS)
         if not fragment.fin:
             self._keep(segment, transcript)
-            return
-        user = transcript.strip()
-        if user and fragment.rejected is None:
-            yield from self._answer(segment, user)
-        else:
-            yield _fragment("", 0, fin=True)
+        return transcript.strip() if fragment.fin and fragment.rejected is None else ""
 
     def _keep(self, segment: Segment, transcript: str) -> None:
         self._transcripts[segment] = transcript

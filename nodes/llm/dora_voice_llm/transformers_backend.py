@@ -88,28 +88,27 @@ class TransformersBackend:
         A context that is full loses its oldest turns until it is half full: all that follows them is
         computed again, which should be rare.
         """
-        rendering = self._render(history, turn)
+        rendering = self._render(history.messages(turn))
         tokens = prompt.of(rendering)
         if len(tokens) <= self._limits.prompt_tokens:
             return rendering, tokens
+        alone = len(self._model.tokenize(self._render([{"role": "user", "content": turn.user}])))
+        if alone > self._limits.prompt_tokens:
+            raise ValueError(
+                f"a message of {alone} tokens doesn't fit: CONTEXT_TOKENS={self._limits.context_tokens} and "
+                f"MAX_REPLY_TOKENS={self._limits.reply_tokens} leave {self._limits.prompt_tokens}"
+            )
         older = len(history.before(turn))
         while history.before(turn) and 2 * len(tokens) > self._limits.prompt_tokens:
             history.forget_oldest()
-            rendering = self._render(history, turn)
+            rendering = self._render(history.messages(turn))
             tokens = prompt.of(rendering)
         log.info("session=%s: context full, forgot the oldest %d turns", session_id, older - len(history.before(turn)))
-        if len(tokens) > self._limits.prompt_tokens:
-            raise ValueError(
-                f"a message of {len(tokens)} tokens doesn't fit: CONTEXT_TOKENS={self._limits.context_tokens} and "
-                f"MAX_REPLY_TOKENS={self._limits.reply_tokens} leave {self._limits.prompt_tokens}"
-            )
         return rendering, tokens
 
-    def _render(self, history: History, turn: Turn) -> str:
-        messages = history.messages(turn)
-        for message in messages:
-            message["content"] = self._plain(message["content"])
-        return self._model.render([{"role": "system", "content": self._system_prompt}, *messages])
+    def _render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        plain = [{**message, "content": self._plain(message["content"])} for message in messages]
+        return self._model.render([{"role": "system", "content": self._system_prompt}, *plain])
 
     def _plain(self, text: str) -> str:
         """Without spellings of control tokens: nobody ends a turn from within it."""

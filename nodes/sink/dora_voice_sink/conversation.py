@@ -156,7 +156,9 @@ class Conversation:
         turns.heard_end = max(turns.heard_end, message.text_end or 0)
         values = {"samples": message.samples, "text_end": message.text_end, "fin": message.fin}
         yield Event(message.segment, "played", {key: value for key, value in values.items() if value is not None})
-        turns.is_playing_over |= message.fin
+        if turns.is_playing_over:
+            return
+        turns.is_playing_over = message.fin
         yield Heard(message.segment, heard_of(turns.reply, turns.heard_end), message.fin, turns.is_cut)
         yield from self._turns_due(message.segment)
 

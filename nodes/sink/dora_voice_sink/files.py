@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,14 +12,14 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from dora_voice.audio import Resampler
+from dora_voice.audio import RateConverter
 from dora_voice.config import SetupError
 from dora_voice.messages import SPEAKER_RATE_HZ, Segment
 from dora_voice.wav import WavFile
 
 log = logging.getLogger("dora_voice.sink")
 
-MOST_OPEN = 64
+MOST_OPEN = 256
 LONGEST_NAME = 120
 
 
@@ -28,7 +27,7 @@ class Journal:
     """conversation.jsonl: one object per event, on disk as soon as it is written."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises SetupError where it can't write. What a run before left there stays until `open`."""
+        """Raises SetupError where it can't write. What a run before left there stays until `begin`."""
         self._path = folder / "conversation.jsonl"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -36,10 +35,18 @@ class Journal:
         except OSError as error:
             raise SetupError(f"OUT_DIR={str(folder)!r}: can't write there: {error}") from error
 
-    def open(self) -> None:
-        """Begins a new conversation, in place of the one before."""
+    def begin(self, restarts: int) -> float:
+        """A new conversation in place of the one before; after a restart the same one goes on.
+
+        Returns the time from which `t_s` goes on, in seconds.
+        """
         self._file.close()
-        self._file = self._path.open("w", encoding="utf-8", buffering=1)
+        lines = self._path.read_text(encoding="utf-8").splitlines() if restarts else []
+        self._file = self._path.open("a" if restarts else "w", encoding="utf-8", buffering=1)
+        if lines and not lines[-1].endswith("}"):
+            self._file.write("\n")
+        times = (json.loads(line)["t_s"] for line in reversed(lines) if line.endswith("}"))
+        return next(times, 0.0)
 
     def write(self, t_s: float, segment: Segment, event: str, values: dict[str, Any]) -> None:
         line = {"t_s": round(t_s, 4), **segment._asdict(), "event": event, **values}
@@ -54,29 +61,33 @@ class ReplyFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._open: OrderedDict[Segment, tuple[WavFile, Resampler]] = OrderedDict()
+        self._open: dict[Segment, tuple[WavFile, RateConverter]] = {}
+        self._refused: set[Segment] = set()
 
-    def open(self) -> None:
-        """Begins a new conversation: the replies of the one before go."""
-        for old in self._folder.glob("reply-*.wav"):
+    def begin(self, restarts: int) -> None:
+        """A new conversation: the replies of the one before go."""
+        for old in self._folder.glob("reply-*.wav") if not restarts else ():
             old.unlink()
 
     def write(self, segment: Segment, samples: NDArray[np.float32], sample_rate: int) -> None:
-        if not samples.size:
+        if not samples.size or segment in self._refused:
             return
         if segment not in self._open:
+            if len(self._open) == MOST_OPEN:
+                log.error("session=%s segment=%d: not written, %d replies are open", *segment, MOST_OPEN)
+                self._refused.add(segment)
+                return
             path = self._folder / f"reply-{file_name(segment.session_id)}-{segment.segment_id}.wav"
-            self._open[segment] = (WavFile(path, SPEAKER_RATE_HZ), Resampler(sample_rate, SPEAKER_RATE_HZ))
-            if len(self._open) > MOST_OPEN:
-                self.finish(next(iter(self._open)))
-        file, resampler = self._open[segment]
-        file.write(resampler.process(samples))
+            self._open[segment] = (WavFile(path, SPEAKER_RATE_HZ), RateConverter(SPEAKER_RATE_HZ))
+        file, converter = self._open[segment]
+        file.write(converter.process(samples, sample_rate))
 
     def finish(self, segment: Segment) -> None:
         """No more samples of this reply."""
+        self._refused.discard(segment)
         if segment in self._open:
-            file, resampler = self._open.pop(segment)
-            file.write(resampler.flush())
+            file, converter = self._open.pop(segment)
+            file.write(converter.flush())
             file.close()
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ PORTS = Ports(
     ends_with=("played", "reply_audio", "reply_text", "user_text"),
     unordered=frozenset({"user_text", "hypothesis", "reply_text", "reply_audio", "played"}),
     rate_hz=SPEAKER_RATE_HZ,
+    remembered=frozenset({"user_text"}),
     records=True,
 )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dora_voice.messages import Segment
-from dora_voice_sink.conversation import MOST_SEGMENTS, Event, Heard
+from dora_voice_sink.conversation import MOST_SEGMENTS, Event, Heard, Outcome
 
 MOST_LATENCIES = 10_000
 COUNTED = ("user turns", "replies", "interrupted", "rejected as no speech", "gaps", "errors")
@@ -24,7 +24,14 @@ class Transcript:
         self._latencies_ms: list[float] = []
         self._counts: Counter[str] = Counter()
 
-    def on_event(self, t_s: float, event: Event) -> Iterator[str]:
+    def of(self, t_s: float, outcome: Outcome) -> Iterator[str]:
+        """The lines that this outcome brings about."""
+        if isinstance(outcome, Event):
+            yield from self._of_event(t_s, outcome)
+        elif isinstance(outcome, Heard):
+            yield from self._of_heard(t_s, outcome)
+
+    def _of_event(self, t_s: float, event: Event) -> Iterator[str]:
         values = event.values
         if event.event == "turn" and values["role"] == "user":
             self._counts["user turns"] += 1
@@ -45,7 +52,7 @@ class Transcript:
         elif event.event == "rejected":
             self._counts["rejected as no speech"] += 1
 
-    def on_heard(self, t_s: float, heard: Heard) -> Iterator[str]:
+    def _of_heard(self, t_s: float, heard: Heard) -> Iterator[str]:
         """The part of the reply that was heard since, up to the end of a clause."""
         committed_s = self._committed_s.pop(heard.segment, None) if heard.text else None
         if committed_s is not None and len(self._latencies_ms) < MOST_LATENCIES:

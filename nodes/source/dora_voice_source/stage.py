@@ -41,6 +41,10 @@ class SourceStage:
         if isinstance(message, Control | Played) and message.session_id == self._session_id:
             self._replies_due.note(message)
 
+    def lost(self, port: str) -> None:
+        """The vad or the speaker has gone, and the replies with it."""
+        self._replies_due.give_up()
+
     def run(self) -> Work:
         yield from self._fast() if self._is_fast else self._in_real_time()
         yield self._audio(EMPTY, finish=True)

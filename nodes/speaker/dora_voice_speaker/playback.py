@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from dora_voice.messages import SPEAKER_RATE_HZ
 
 REPORT_SAMPLES = SPEAKER_RATE_HZ // 10
+LONGEST_STARVING = 10 * SPEAKER_RATE_HZ
+MOST_PAUSES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class _Reply:
     is_held: bool
     chunks: deque[tuple[NDArray[np.float32], int | None]] = field(default_factory=deque)
     is_complete: bool = False
-    is_paused: bool = False
-    paused_samples: int = 0
+    starved_samples: int = 0
+    """How long it has been silent because its audio didn't come, while another reply waits."""
     offset: int = 0
     """Samples already played of the first chunk."""
     played: int = 0
@@ -52,6 +54,8 @@ class Playback:
         self._longest_pause = longest_pause_samples
         self._longest_queue = longest_queue_samples
         self._replies: dict[int, _Reply] = {}
+        self._pauses: dict[int, int] = {}
+        """Held segments, also those whose audio has not come yet, and for how many samples."""
         self._reports: list[Report] = []
 
     def add(
@@ -77,13 +81,13 @@ class Playback:
 
     def pause(self, segment_id: int) -> None:
         """Holds a segment; it goes on by itself after the longest pause."""
-        if reply := self._replies.get(segment_id):
-            reply.is_paused, reply.paused_samples = True, 0
+        self._pauses[segment_id] = 0
+        if len(self._pauses) > MOST_PAUSES:
+            del self._pauses[min(self._pauses)]
 
     def resume(self, segment_id: int) -> None:
         """Goes on at the very sample where it held."""
-        if reply := self._replies.get(segment_id):
-            reply.is_paused = False
+        self._pauses.pop(segment_id, None)
 
     def flush(self, segment_id: int) -> None:
         """Cuts everything older."""
@@ -116,8 +120,8 @@ class Playback:
     def ready(self) -> int:
         """Samples that nothing holds back."""
         ready = 0
-        for reply in self._replies.values():
-            if reply.is_held or reply.is_paused:
+        for segment_id, reply in self._replies.items():
+            if reply.is_held or segment_id in self._pauses:
                 break
             ready += reply.queued
             if not reply.is_complete:
@@ -130,12 +134,12 @@ class Playback:
         position = 0
         while current := next(iter(self._replies.items()), None):
             segment_id, reply = current
-            if reply.is_held or self._is_pausing(reply, samples - position):
+            if reply.is_held or self._is_paused(segment_id, samples - position):
                 break
             for part in self._play_from(segment_id, reply, samples - position):
                 sound[position : position + len(part)] = part
                 position += len(part)
-            if reply.chunks or not reply.is_complete:
+            if reply.chunks or not (reply.is_complete or self._is_starved(reply, samples - position)):
                 break
             self._end(segment_id)
         return sound
@@ -145,17 +149,25 @@ class Playback:
         reports, self._reports = self._reports, []
         return reports
 
-    def _is_pausing(self, reply: _Reply, samples: int) -> bool:
-        reply.paused_samples += samples
-        if reply.paused_samples > self._longest_pause:
-            reply.is_paused = False
-        return reply.is_paused
+    def _is_paused(self, segment_id: int, samples: int) -> bool:
+        if segment_id not in self._pauses:
+            return False
+        self._pauses[segment_id] += samples
+        if self._pauses[segment_id] > self._longest_pause:
+            del self._pauses[segment_id]
+        return segment_id in self._pauses
+
+    def _is_starved(self, reply: _Reply, samples: int) -> bool:
+        """Whether a reply whose end never came has held up the next one for too long."""
+        reply.starved_samples = reply.starved_samples + samples if len(self._replies) > 1 else 0
+        return reply.starved_samples > LONGEST_STARVING
 
     def _play_from(self, segment_id: int, reply: _Reply, samples: int) -> Iterator[NDArray[np.float32]]:
         while reply.chunks and samples:
             chunk, text_end = reply.chunks[0]
             part = chunk[reply.offset : reply.offset + samples]
             reply.offset += len(part)
+            reply.starved_samples = 0
             reply.played += len(part)
             samples -= len(part)
             yield part
@@ -169,4 +181,5 @@ class Playback:
 
     def _end(self, segment_id: int) -> None:
         reply = self._replies.pop(segment_id)
+        self._pauses.pop(segment_id, None)
         self._reports.append(Report(segment_id, reply.played, reply.text_end, is_last=True))

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dora_voice.audio import Resampler
+from dora_voice.audio import RateConverter
 from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Message, Played, Segment
 from dora_voice.stage import Surroundings, Wait, Work
 from dora_voice_speaker.playback import Playback, Report
@@ -22,6 +22,10 @@ MOST_IDLE = 256
 
 
 class Backend(Protocol):
+    def begin(self, restarts: int) -> None:
+        """Everybody is connected; after a restart what was played before is kept."""
+        ...
+
     def play(self, sound: NDArray[np.float32]) -> None:
         """Takes the next sound, 24 kHz float32 mono."""
         ...
@@ -38,10 +42,11 @@ class SpeakerStage:
         self._longest_pause = longest_pause_ms * SPEAKER_RATE_HZ // 1000
         self._longest_queue = longest_queue_s * SPEAKER_RATE_HZ
         self._playbacks: dict[str, Playback] = {}
-        self._resamplers: dict[Segment, Resampler] = {}
+        self._converters: dict[Segment, RateConverter] = {}
 
     def started(self, surroundings: Surroundings) -> None:
         self._clock = surroundings.clock
+        self._backend.begin(surroundings.restarts)
 
     def process(self, message: Message) -> None:
         session_id, segment_id = message.segment
@@ -57,13 +62,13 @@ class SpeakerStage:
                     playback.resume(segment_id)
 
     def flushed(self, segment: Segment) -> None:
-        for older in [s for s in self._resamplers if s.session_id == segment.session_id and s < segment]:
-            del self._resamplers[older]
+        for older in [s for s in self._converters if s.session_id == segment.session_id and s < segment]:
+            del self._converters[older]
         if playback := self._playbacks.get(segment.session_id):
             playback.flush(segment.segment_id)
 
     def dropped(self, segment: Segment) -> None:
-        self._resamplers.pop(segment, None)
+        self._converters.pop(segment, None)
         if playback := self._playbacks.get(segment.session_id):
             playback.drop(segment.segment_id)
 
@@ -98,8 +103,8 @@ class SpeakerStage:
 
     def ended(self, session_id: str) -> None:
         self._playbacks.pop(session_id, None)
-        for segment in [segment for segment in self._resamplers if segment.session_id == session_id]:
-            del self._resamplers[segment]
+        for segment in [segment for segment in self._converters if segment.session_id == session_id]:
+            del self._converters[segment]
 
     def close(self) -> None:
         self._backend.close()
@@ -112,12 +117,12 @@ class SpeakerStage:
         return self._playbacks[session_id]
 
     def _queue(self, playback: Playback, audio: Audio) -> None:
-        samples, dropped = audio.samples, playback.dropped_samples
-        if audio.sample_rate != SPEAKER_RATE_HZ and samples.size:
-            resampler = self._resamplers.setdefault(audio.segment, Resampler(audio.sample_rate, SPEAKER_RATE_HZ))
-            samples = resampler.process(samples)
-        if audio.fin and (resampler := self._resamplers.pop(audio.segment, None)):
-            samples = np.concatenate([samples, resampler.flush()])
+        dropped = playback.dropped_samples
+        converter = self._converters.setdefault(audio.segment, RateConverter(SPEAKER_RATE_HZ))
+        samples = converter.process(audio.samples, audio.sample_rate) if audio.samples.size else audio.samples
+        if audio.fin:
+            samples = np.concatenate([samples, converter.flush()])
+            del self._converters[audio.segment]
         playback.add(audio.segment.segment_id, samples, audio.text_end, fin=audio.fin, speculative=audio.speculative)
         if playback.dropped_samples and not dropped:
             log.warning("session=%s: %d samples wait: QUEUE_MAX_S is reached", audio.session_id, playback.queued)

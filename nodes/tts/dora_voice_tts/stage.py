@@ -45,10 +45,17 @@ class TtsStage:
     def process(self, message: Message) -> Work | None:
         if isinstance(message, Text):
             return self._speak(message)
-        if isinstance(message, Played) and (reply := self._replies.get(message.segment)):
-            # What the speaker has ended, it isn't waited for.
-            reply.played_samples = math.inf if message.fin else message.samples
+        if isinstance(message, Played):
+            # With an error it is the runtime that reports, for a speaker that has crashed.
+            self._is_paced |= message.error is None
+            if reply := self._replies.get(message.segment):
+                # What the speaker has ended, it isn't waited for.
+                reply.played_samples = math.inf if message.fin else message.samples
         return None
+
+    def lost(self, port: str) -> None:
+        # Until the speaker reports again, nobody is waited for.
+        self._is_paced = False
 
     def flushed(self, segment: Segment) -> None:
         for older in [s for s in self._replies if s.session_id == segment.session_id and s < segment]:

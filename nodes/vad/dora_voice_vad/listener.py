@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dora_voice.audio import EMPTY, Rechunker, Resampler, Samples
+from dora_voice.audio import EMPTY, RateConverter, Rechunker, Samples
 from dora_voice.messages import SOURCE_RATE_HZ, Segment
 from dora_voice_vad.endpointing import WINDOW_SAMPLES, Endpointer, Event, Limits
 
@@ -17,14 +17,15 @@ Detector = Callable[[Samples], float]
 class Listener:
     """Keeps the last samples only: the pre-roll, and what is held back while a split is being decided."""
 
-    def __init__(self, detect: Detector, limits: Limits) -> None:
+    def __init__(self, detect: Detector, limits: Limits, origin_ms: int) -> None:
+        """`origin_ms`: where in the source's audio this stream begins, after a restart for instance."""
         self.segment_id: int | None = None
         """The open segment."""
         self._detect = detect
+        self._origin_ms = origin_ms
         self._endpointer = Endpointer(limits)
         self._rechunker = Rechunker(WINDOW_SAMPLES)
-        self._resampler = Resampler(SOURCE_RATE_HZ, SOURCE_RATE_HZ)
-        self._rate_hz = SOURCE_RATE_HZ
+        self._converter = RateConverter(SOURCE_RATE_HZ)
         self._recent, self._recent_from = EMPTY, 0
 
     def open_segment(self, session_id: str) -> Segment:
@@ -36,14 +37,13 @@ class Listener:
         """How many samples of the stream were heard."""
         return self._recent_from + len(self._recent)
 
+    def ms(self, position: int) -> int:
+        """A position in the stream as a time in the source's audio."""
+        return self._origin_ms + position * 1000 // SOURCE_RATE_HZ
+
     def windows(self, samples: Samples, rate_hz: int) -> list[Samples]:
         """The windows that these samples complete."""
-        resampled = []
-        if rate_hz != self._rate_hz:
-            resampled.append(self._resampler.flush())
-            self._resampler, self._rate_hz = Resampler(rate_hz, SOURCE_RATE_HZ), rate_hz
-        resampled.append(self._resampler.process(samples))
-        return self._rechunker.feed(np.concatenate(resampled))
+        return self._rechunker.feed(self._converter.process(samples, rate_hz))
 
     def hear(self, window: Samples) -> list[Event]:
         """What this window brings about. Raises what the detector raises, after giving up the open utterance."""
@@ -57,7 +57,7 @@ class Listener:
 
     def last_windows(self) -> list[Samples]:
         """The windows that complete when nothing more comes in."""
-        return self._rechunker.feed(self._resampler.flush())
+        return self._rechunker.feed(self._converter.flush())
 
     def finish(self) -> list[Event]:
         """The stream ended: an open utterance gets the rest that is no window, and ends."""

@@ -28,6 +28,10 @@ class Segments:
         if is_over:
             self._over_until = max(self._over_until, segment_id)
 
+    def all_over(self) -> None:
+        """Nothing more of any reply will be heard."""
+        self._over_until = max(self._over_until, self._newest_alive)
+
     def flush(self, segment_id: int) -> bool:
         """Everything older is over from now on. Returns whether anything of it was alive."""
         is_any_alive = self._over_until < min(self._newest_alive, segment_id - 1)

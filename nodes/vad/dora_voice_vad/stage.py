@@ -38,6 +38,11 @@ class VadStage:
             self._segments(session_id).played(segment_id, is_over=message.fin)
         return self._listen(message) if isinstance(message, Audio) else None
 
+    def lost(self, port: str) -> None:
+        """The speaker has gone, and its replies with it."""
+        for segments in self._numbers.values():
+            segments.all_over()
+
     def finish(self, session_id: str) -> Work:
         """An open segment ends here: committed if it holds enough speech, dropped if not."""
         if listener := self._listeners.pop(session_id, None):
@@ -54,7 +59,7 @@ class VadStage:
             yield from self.finish(session_id)
             return
         if session_id not in self._listeners:
-            self._listeners[session_id] = Listener(self._new_detector(), self._limits)
+            self._listeners[session_id] = Listener(self._new_detector(), self._limits, audio.audio_ms or 0)
         listener = self._listeners[session_id]
         self._listeners.move_to_end(session_id)
         if len(self._listeners) > self._most_sessions:
@@ -82,24 +87,24 @@ class VadStage:
             segment = listener.open_segment(session_id)
             match event:
                 case Onset(at):
-                    yield _control("start", segment, at)
+                    yield _control("start", segment, listener.ms(at))
                 case Speech(begin, end):
                     for at in range(begin, end, WINDOW_SAMPLES):
-                        yield _speech(segment, at, listener.samples(at, min(at + WINDOW_SAMPLES, end)))
+                        yield _speech(segment, listener.ms(at), listener.samples(at, min(at + WINDOW_SAMPLES, end)))
                 case EnoughSpeech(at):
                     if segments.flush(segment.segment_id):
-                        yield _control("flush", segment, at)
+                        yield _control("flush", segment, listener.ms(at))
                 case HardEnd(at):
                     listener.segment_id = None
                     # Too short to interrupt, but said, and to be answered now.
                     if segments.flush(segment.segment_id):
-                        yield _control("flush", segment, at)
+                        yield _control("flush", segment, listener.ms(at))
                     segments.committed(segment.segment_id)
-                    yield _speech(segment, at, fin=True)
-                    yield _control("commit", segment, at)
+                    yield _speech(segment, listener.ms(at), fin=True)
+                    yield _control("commit", segment, listener.ms(at))
                 case FalseAlarm(at):
                     listener.segment_id = None
-                    yield _control("drop", segment, at)
+                    yield _control("drop", segment, listener.ms(at))
 
     def _segments(self, session_id: str) -> Segments:
         segments = self._numbers.setdefault(session_id, Segments(self._first_id))
@@ -114,23 +119,23 @@ def _give_up(session_id: str, listener: Listener, error: Exception) -> Work:
     if listener.segment_id is None:
         return
     segment, listener.segment_id = listener.open_segment(session_id), None
-    yield _speech(segment, listener.position, fin=True, error=f"{type(error).__name__}: {error}")
-    yield _control("commit", segment, listener.position)
+    yield _speech(segment, listener.ms(listener.position), fin=True, error=f"{type(error).__name__}: {error}")
+    yield _control("commit", segment, listener.ms(listener.position))
 
 
-def _control(verb: str, segment: Segment, at: int) -> Control:
+def _control(verb: str, segment: Segment, audio_ms: int) -> Control:
     return Control(
         port="control",
         verb=verb,
         session_id=segment.session_id,
         segment_id=segment.segment_id,
         flush=verb == "flush",
-        audio_ms=_ms(at),
+        audio_ms=audio_ms,
     )
 
 
 def _speech(
-    segment: Segment, begin: int, samples: Samples = EMPTY, *, fin: bool = False, error: str | None = None
+    segment: Segment, audio_ms: int, samples: Samples = EMPTY, *, fin: bool = False, error: str | None = None
 ) -> Audio:
     return Audio(
         port="speech",
@@ -138,11 +143,7 @@ def _speech(
         segment_id=segment.segment_id,
         samples=samples,
         sample_rate=SOURCE_RATE_HZ,
-        audio_ms=_ms(begin),
+        audio_ms=audio_ms,
         fin=fin,
         error=error,
     )
-
-
-def _ms(samples: int) -> int:
-    return samples * 1000 // SOURCE_RATE_HZ
