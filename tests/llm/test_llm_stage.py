@@ -265,7 +265,9 @@ def test_what_the_user_said_in_a_segment_that_was_flushed_in_the_queue_is_rememb
     driver.feed(say("first question", 1), control("flush", 2), say("second", 2))
     driver.feed(say("dropped", 3), control("drop", 3))
     driver.run()
-    assert recorder.seen == [["first question second"]]
+    driver.feed(control("flush", 4), say("fourth", 4))
+    driver.advance(300)
+    assert recorder.seen == [["first question second"], ["first question second fourth"]]
 
 
 def test_a_speaker_that_is_gone_holds_nobody_up():

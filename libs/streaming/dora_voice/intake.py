@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dora_voice import arrow
+from dora_voice.fragments import Fragments
 from dora_voice.gate import MOST_SESSIONS, Gate
 from dora_voice.header import WireError
 from dora_voice.messages import DEFAULT_SESSION, Control, Message, Played, Segment, is_bare_finish
@@ -23,7 +24,6 @@ log = logging.getLogger("dora_voice.intake")
 
 MOST_QUEUED_BYTES = 64 * 2**20
 MOST_QUEUED_MESSAGES = 50_000
-MOST_OPEN = 4096
 LOG_EVERY = 1000
 
 
@@ -81,8 +81,7 @@ class Intake:
         self._gate = Gate()
         self._newest: OrderedDict[str, int] = OrderedDict()
         self._sessions_on: dict[str, dict[str, None]] = {port: {} for port in ports.inputs}
-        self._open: OrderedDict[tuple[Segment, str], int] = OrderedDict()
-        self._ended: OrderedDict[tuple[Segment, str], int] = OrderedDict()
+        self._fragments = Fragments(ports, self.counts)
         self._arrivals: deque[Notice | Lost | Arrival] = deque()
         self._queued_bytes = 0
         self._queued_messages = 0
@@ -133,8 +132,9 @@ class Intake:
     def give_up(self) -> None:
         """Nothing more comes: what was left open ends with an error."""
         with self._lock:
-            for port in self._ports.inputs.keys() - self._ports.unordered - self._ports.continuous:
-                self._end_open(port, "closed: its producer has ended")
+            for port in self._ports.inputs:
+                if port not in self._ports.unordered | self._ports.continuous:
+                    self._end_open(port, "closed: its producer has ended")
 
     @property
     def is_open(self) -> bool:
@@ -178,7 +178,7 @@ class Intake:
 
     def _end_open(self, port: str, error: str, session_id: str | None = None) -> None:
         """Segments whose fin will not come any more get one, with the reason."""
-        for segment in [segment for segment, open_port in self._open if open_port == port]:
+        for segment in self._fragments.open_on(port):
             if session_id not in (None, segment.session_id):
                 continue
             fin = arrow.empty(port, self._ports.inputs[port], self._ports.rate_hz, fin=True, error=error)
@@ -198,9 +198,7 @@ class Intake:
             self._notice_if(True, "ended", segment)
             self._forget(segment.session_id)
             self._gate.end(segment.session_id)
-            for seen in (self._open, self._ended):
-                for key in [key for key in seen if key[0].session_id == segment.session_id]:
-                    del seen[key]
+            self._fragments.forget(segment.session_id)
         # Control speaks about the dead too, and what was played is how the past is known.
         is_data = not isinstance(message, (Control, Played)) and not is_bare_finish(message)
         if is_data and self._is_stale(message):
@@ -210,7 +208,7 @@ class Intake:
                 self._admit(replace(finish, session_id=segment.session_id))
         elif self._is_full(message):
             self._overflow(message)
-        elif isinstance(message, Control) or is_bare_finish(message) or self._is_next(message):
+        elif isinstance(message, Control) or is_bare_finish(message) or self._fragments.admit(message):
             self._queued_bytes += arrow.size_bytes(message)
             self._queued_messages += 1
             self.last_news_s = self._clock()
@@ -228,7 +226,7 @@ class Intake:
         if message.segment_id is not None:
             return replace(message, session_id=session_id)
         newest = Segment(session_id, self._newest.get(session_id, 1))
-        is_over = (newest, message.port) in self._ended or self._gate.is_dead(newest)
+        is_over = self._fragments.has_ended(newest, message.port) or self._gate.is_dead(newest)
         if not isinstance(message, (Played, Control)) and (is_over or message.flush):
             newest = self._next(session_id)
         return replace(message, session_id=session_id, segment_id=newest.segment_id)
@@ -273,31 +271,3 @@ class Intake:
                 *(message.port, self._queued_bytes, message.seq, message.session_id, message.segment_id),
                 self.counts["overflow"],
             )
-
-    def _is_next(self, message: Message) -> bool:
-        """Remembers which segments are open on this input, and reports fragments that were lost on the way.
-
-        One that comes a second time, or after it was given up, is not let in.
-        """
-        key = (message.segment, message.port)
-        expected = self._open.get(key, 0)
-        seq = expected if message.seq is None else message.seq
-        is_ordered = message.port not in self._ports.unordered | self._ports.continuous
-        if is_ordered and (seq < expected or key in self._ended):
-            self.counts["late"] += 1
-            return False
-        if message.port not in self._ports.unordered and seq > expected:
-            self.counts["missing"] += seq - expected
-            log.warning(
-                "input %r: session=%s segment=%d: seq %d to %d never came",
-                *(message.port, *message.segment, expected, seq - 1),
-            )
-        self._open.pop(key, None)
-        self._remember(self._ended if message.fin else self._open, key, max(expected, seq + 1))
-        return True
-
-    @staticmethod
-    def _remember(seen: OrderedDict[tuple[Segment, str], Any], key: tuple[Segment, str], value: Any) -> None:
-        seen[key] = value
-        if len(seen) > MOST_OPEN:
-            seen.popitem(last=False)
