@@ -38,8 +38,9 @@ class Notice:
         """Whether this segment died of it."""
         if self.what == "dropped":
             return segment == self.segment
-        is_older = self.what == "ended" or segment.segment_id < self.segment.segment_id
-        return segment.session_id == self.segment.session_id and is_older
+        if self.what == "ended":
+            return segment.session_id == self.segment.session_id
+        return segment.is_older_than(self.segment)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ class Segment(NamedTuple):
     session_id: str
     segment_id: int
 
+    def is_older_than(self, other: Segment) -> bool:
+        """Whether a flush that names `other` ends this one: same session, smaller id."""
+        return self.session_id == other.session_id and self.segment_id < other.segment_id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:

@@ -111,9 +111,9 @@ class Conversation:
     def flushed(self, segment: Segment) -> Iterator[Outcome]:
         """Everything older than `segment` was cut."""
         for stream in self._reassembly.streams(segment.session_id):
-            if stream.segment.segment_id < segment.segment_id:
+            if stream.segment.is_older_than(segment):
                 yield from self._cut(stream)
-        for older in [known for known in self._turns if known[0] == segment.session_id and known < segment]:
+        for older in [known for known in self._turns if known.is_older_than(segment)]:
             turns = self._turns[older]
             turns.is_cut |= not turns.is_playing_over
             yield from self._turns_due(older)
@@ -212,7 +212,7 @@ class Conversation:
     def _write_cut_before(self, segment: Segment) -> Iterator[Outcome]:
         """Of a reply that was cut before anything of it was played, no last report comes."""
         for older, turns in list(self._turns.items()):
-            if older.session_id == segment.session_id and older < segment and turns.is_cut and turns.is_committed:
+            if older.is_older_than(segment) and turns.is_cut and turns.is_committed:
                 yield from self._write_reply(older, turns)
 
     def _close_turns(self, segment: Segment) -> Iterator[Outcome]:

@@ -62,7 +62,7 @@ class SpeakerStage:
                     playback.resume(segment_id)
 
     def flushed(self, segment: Segment) -> None:
-        for older in [s for s in self._converters if s.session_id == segment.session_id and s < segment]:
+        for older in [known for known in self._converters if known.is_older_than(segment)]:
             del self._converters[older]
         if playback := self._playbacks.get(segment.session_id):
             playback.flush(segment.segment_id)

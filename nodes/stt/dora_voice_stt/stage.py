@@ -32,7 +32,7 @@ class SttStage:
 
     def flushed(self, segment: Segment) -> None:
         # What was dropped may still be continued: its continuation can be what flushed the rest.
-        for older in [s for s in self._utterances if s.session_id == segment.session_id and s < segment]:
+        for older in [known for known in self._utterances if known.is_older_than(segment)]:
             if not self._utterances[older].is_complete:
                 del self._utterances[older]
 

@@ -58,7 +58,7 @@ class TtsStage:
         self._is_paced = False
 
     def flushed(self, segment: Segment) -> None:
-        for older in [s for s in self._replies if s.session_id == segment.session_id and s < segment]:
+        for older in [known for known in self._replies if known.is_older_than(segment)]:
             del self._replies[older]
 
     def dropped(self, segment: Segment) -> None:
