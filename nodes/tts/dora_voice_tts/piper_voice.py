@@ -43,6 +43,7 @@ class PiperVoice:
             length_scale=config.length_scale / speed,
             # Half of the variation that the voice was made with: clauses are short, and have to be understood.
             noise_scale=config.noise_scale / 2,
+            noise_w_scale=config.noise_w_scale / 2,
             # Scaling each clause to full loudness would make short ones shout.
             normalize_audio=False,
         )
