@@ -234,3 +234,34 @@ def test_long_sound_leaves_the_runtime_room_to_look_up() -> None:
 def test_settings_that_contradict_each_other_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="BARGE_IN_MS=100: expected at least MIN_SPEECH_MS=250"):
         build(from_env(Config, {"BARGE_IN_MS": "100"}))
+
+
+def test_a_word_too_short_to_interrupt_does_so_when_it_is_committed() -> None:
+    driver = vad()
+    hear(driver, silence(1_024), SPEECH, PAUSE)
+    sent = hear(driver, tone(256 + 32), PAUSE)
+    assert verbs(sent) == [("start", 2), ("flush", 2), ("commit", 2)]
+
+
+def test_times_go_on_from_those_of_the_source() -> None:
+    driver = vad(restarts=1)
+    sound = np.concatenate([silence(1_024), SPEECH, PAUSE])
+    driver.feed(Audio(port="audio", samples=sound, sample_rate=16_000, session_id="a", audio_ms=60_000))
+    start = driver.run()[0]
+    assert isinstance(start, Control)
+    assert start.audio_ms == 60_000 + 1_024 - 400
+
+
+def test_a_source_that_crashed_ends_the_utterance_it_was_in() -> None:
+    driver = vad()
+    hear(driver, silence(1_024), SPEECH)
+    driver.intake.restarted(["audio"], "source")
+    assert verbs(driver.run()) == [("commit", 1)]
+    assert verbs(hear(driver, silence(1_024), SPEECH, PAUSE))[0] == ("start", 2)
+
+
+def test_replies_of_a_speaker_that_is_gone_are_over() -> None:
+    driver = vad()
+    hear(driver, silence(1_024), SPEECH, PAUSE)
+    driver.intake.restarted(["played"], "speaker")
+    assert verbs(hear(driver, SPEECH, PAUSE)) == [("start", 2), ("commit", 2)]
