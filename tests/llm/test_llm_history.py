@@ -94,12 +94,14 @@ def test_an_empty_reply_is_never_waited_for():
     assert replied(History(knows_heard=True), 1, "Hm.", " ").is_past
 
 
-def test_a_failed_reply_is_not_waited_for_either():
+def test_a_failed_reply_is_over_when_what_was_sent_of_it_has_been_played():
     history = History(knows_heard=True)
     turn = history.add(1, "Hm.")
     turn.reply = "Well,"
     history.fail(1)
-    assert not turn.is_playing
+    assert turn.is_playing
+    history.played(1, 5, 100, is_last=True)
+    assert (turn.is_playing, turn.heard) == (False, "Well,")
 
 
 def test_turns_stand_in_the_order_of_their_segments():

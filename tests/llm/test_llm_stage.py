@@ -279,6 +279,10 @@ def test_a_speaker_that_is_gone_holds_nobody_up():
     assert driver.run() == []
     driver.intake.restarted(["played"], "speaker")
     driver.run()
+    driver.intake.closed("played")
     driver.feed(say("three", 3))
     driver.run()
-    assert recorder.seen == [["one"], ["one", "One", "two"], ["one", "One", "two", "One two three four.", "three"]]
+    assert recorder.seen == [["one"], ["one", "One", "two"], ["one", "One", "two three"]]
+    driver.feed(say("four", 4))
+    driver.run()
+    assert recorder.seen[-1][-2:] == ["One two three four.", "four"], "now all that was sent counts as heard"

@@ -1,5 +1,6 @@
 import json
 import wave
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -211,3 +212,21 @@ def test_a_full_disk_costs_one_line_and_the_files_but_not_the_conversation(sink,
     sink.run()
     assert caplog.text.count("No space left") == 1
     assert "two" in capsys.readouterr().out
+
+
+def test_a_restart_finds_its_place_behind_any_torn_line(tmp_path):
+    separator_in_a_text = '{"t_s": 1.5, "text": "a\u2028b"}\n{"t_s": 9, "text": "}'.encode()
+    in_a_character = b'{"t_s": 1.5}\n{"text": "\xe4\xbd'
+    for torn in (separator_in_a_text, in_a_character, b""):
+        (tmp_path / "conversation.jsonl").write_bytes(torn)
+        assert Journal(tmp_path).begin(1) == (1.5 if torn else 0.0)
+
+
+def test_sessions_that_end_leave_no_file_open(tmp_path):
+    stage = SinkStage(Journal(tmp_path), ReplyFiles(tmp_path))
+    driver = Driver(stage, PORTS)
+    for n in range(300):
+        driver.feed(replace(sound(tone(20), 0), session_id=f"s{n}"), control("end", 1, f"s{n}"))
+        driver.run()
+    assert not stage._replies._open
+    assert len(list(tmp_path.glob("reply-*.wav"))) == 300

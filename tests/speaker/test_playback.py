@@ -75,7 +75,7 @@ def test_a_flush_cuts_what_is_older_and_says_how_much_of_it_was_heard():
     one.play(300)
     one.flush(2)
     assert one.play(10)[0] == 5000
-    assert one.take_reports() == [Report(1, 300, None, is_last=True), Report(2, 10, None, is_last=True)]
+    assert one.take_reports() == [Report(1, 300, 0, is_last=True), Report(2, 10, None, is_last=True)]
 
 
 def test_speculative_audio_is_held_until_its_commit():

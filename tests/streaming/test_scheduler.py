@@ -284,12 +284,12 @@ def test_finish_is_not_lost_with_the_dead_message_that_carries_it():
 
 def test_feedback_that_is_lost_is_told_to_the_stage():
     stage = Words()
-    stage.lost = lambda port: stage.events.append(("lost", port))
+    stage.lost = lambda *what: stage.events.append(what)
     driver = Driver(stage, PORTS)
     driver.intake.restarted(["played"], "speaker")
     driver.intake.closed("played")
     driver.run()
-    assert stage.events == [("lost", "played")] * 2
+    assert stage.events == [("played", False), ("played", True)]
 
 
 def test_a_message_that_cannot_be_written_uses_no_number():
@@ -301,3 +301,40 @@ def test_a_message_that_cannot_be_written_uses_no_number():
     driver = Driver(Wrong(), PORTS)
     driver.feed(text("x"))
     assert [(m.seq, m.fin) for m in driver.run()] == [(0, False), (1, True)]
+
+
+def test_a_session_finishes_once_whatever_was_left_open_in_it():
+    for news in (control("flush", 2), control("drop", 1)):
+        driver = Driver(Words(), PORTS)
+        driver.feed(Text(port="text", text="half", session_id="a", segment_id=1, seq=0), news)
+        driver.feed(text("two", 2), Text(port="text", text="", session_id="a", finish=True))
+        driver.run()
+        driver.end_inputs()
+        assert [m.finish for m in driver.sent].count(True) == 1
+        assert driver.sent[-1].finish
+
+
+def test_nothing_comes_out_behind_finish():
+    driver = Driver(Words(), PORTS)
+    driver.feed(Text(port="text", text="half", session_id="a", segment_id=1, seq=0), text("two", 2, finish=True))
+    driver.run()
+    driver.intake.restarted(["text"], "stt")
+    driver.end_inputs()
+    assert {m.segment_id for m in driver.sent if m.fin} == {1, 2}
+    assert [m.finish for m in driver.sent].count(True) == 1
+    assert driver.sent[-1].finish
+
+
+def test_finish_gets_through_on_a_message_that_comes_too_late():
+    driver = Driver(Words(), PORTS)
+    driver.feed(Text(port="text", text="half", session_id="a", segment_id=1, seq=0))
+    driver.intake.restarted(["text"], "stt")
+    driver.feed(Text(port="text", text="rest", session_id="a", segment_id=1, seq=1, fin=True, finish=True))
+    assert driver.run()[-1].finish
+
+
+def test_a_finished_session_may_come_again():
+    driver = Driver(Words(), PORTS)
+    for _ in range(2):
+        driver.feed(text("one", 1), Text(port="text", text="", session_id="a", finish=True))
+        assert [m.text for m in driver.run() if m.text] == ["one"]

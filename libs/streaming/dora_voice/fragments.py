@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
+from collections.abc import Collection
 
 from dora_voice.messages import Message, Segment
 from dora_voice.stage import Ports
@@ -53,10 +54,10 @@ class Fragments:
     def has_ended(self, segment: Segment, port: str) -> bool:
         return (segment, port) in self._ended
 
-    def forget(self, session_id: str) -> None:
-        """The session is over; its ids may start anew."""
+    def forget(self, session_id: str, ports: Collection[str]) -> None:
+        """The session is over on these inputs; its ids may start anew."""
         for streams in (self._open, self._ended):
-            for stream in [stream for stream in streams if stream[0].session_id == session_id]:
+            for stream in [stream for stream in streams if stream[0].session_id == session_id and stream[1] in ports]:
                 del streams[stream]
 
     def _is_ordered(self, port: str) -> bool:

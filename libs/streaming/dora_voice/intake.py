@@ -45,9 +45,10 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Who feeds this feedback input crashed or is gone: what it had will not be reported."""
+    """Who feeds this feedback input crashed, or is gone for good: what it had will not be reported."""
 
     port: str
+    for_good: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Intake:
             self._open_inputs.discard(port)
             self.last_news_s = self._clock()
             if port in self._ports.feedback:
-                self._arrivals.append(Lost(port))
+                self._arrivals.append(Lost(port, for_good=True))
         self._wake()
 
     def restarted(self, ports: Collection[str], producer: str) -> None:
@@ -116,7 +117,7 @@ class Intake:
             for port in ports:
                 self._end_open(port, f"restarted: node {producer} crashed")
                 if port in self._ports.feedback:
-                    self._arrivals.append(Lost(port))
+                    self._arrivals.append(Lost(port, for_good=False))
         self._wake()
 
     def stop(self) -> None:
@@ -177,43 +178,53 @@ class Intake:
         self.counts["unreadable"] += 1
         log.warning("dropped a message: %s", why)
 
-    def _end_open(self, port: str, error: str, session_id: str | None = None) -> None:
+    def _end_open(self, port: str, error: str, session_id: str | None = None, but: Segment | None = None) -> None:
         """Segments whose fin will not come any more get one, with the reason."""
+        kind = self._ports.inputs[port]
         for segment in self._fragments.open_on(port):
-            if session_id not in (None, segment.session_id):
-                continue
-            fin = arrow.empty(port, self._ports.inputs[port], self._ports.rate_hz, fin=True, error=error)
-            self._admit(replace(fin, session_id=segment.session_id, segment_id=segment.segment_id))
+            is_meant = session_id in (None, segment.session_id) and segment != but
+            # Of the dead, only what was played of them still matters.
+            if is_meant and (kind is Played or not self._gate.is_dead(segment)):
+                fin = arrow.empty(port, kind, self._ports.rate_hz, fin=True, error=error)
+                self._admit(replace(fin, session_id=segment.session_id, segment_id=segment.segment_id))
 
     def _admit(self, message: Message) -> None:
         message = self._identify(message)
-        if is_bare_finish(message) and message.port not in self._ports.unordered | self._ports.continuous:
-            self._end_open(message.port, "incomplete: the session finished before its fin", message.session_id)
         segment = message.segment
-        self._know(segment, message.port)
+        if message.finish and message.port not in self._ports.unordered | self._ports.continuous:
+            own = None if is_bare_finish(message) else segment
+            self._end_open(message.port, "incomplete: the session finished before its fin", segment.session_id, own)
         if message.flush or (isinstance(message, Control) and message.verb == "flush"):
             self._notice_if(self._gate.flush(segment), "flushed", segment)
         if isinstance(message, Control) and message.verb == "drop":
             self._notice_if(self._gate.drop(segment), "dropped", segment)
-        if isinstance(message, Control) and message.verb == "end":
-            self._notice_if(True, "ended", segment)
-            self._forget(segment.session_id)
-            self._gate.end(segment.session_id)
-            self._fragments.forget(segment.session_id)
-        # Control speaks about the dead too, and what was played is how the past is known.
-        is_data = not isinstance(message, (Control, Played)) and not is_bare_finish(message)
-        if is_data and self._is_stale(message):
-            self.counts["stale"] += 1
-            if message.finish:
-                finish = arrow.empty(message.port, type(message), self._ports.rate_hz, finish=True)
-                self._admit(replace(finish, session_id=segment.session_id))
-        elif self._is_full(message):
-            self._overflow(message)
-        elif isinstance(message, Control) or is_bare_finish(message) or self._fragments.admit(message):
+        if self._is_let_in(message):
+            self._know(segment, message.port)
             self._queued_bytes += arrow.size_bytes(message)
             self._queued_messages += 1
             self.last_news_s = self._clock()
             self._arrivals.append(Arrival(message, self.last_news_s))
+        elif message.finish:
+            # Whatever carries it, the end of a session gets through.
+            finish = arrow.empty(message.port, type(message), self._ports.rate_hz, finish=True)
+            self._admit(replace(finish, session_id=segment.session_id))
+        if isinstance(message, Control) and message.verb == "end":
+            self._notice_if(True, "ended", segment)
+            self._forget(segment.session_id)
+            self._gate.end(segment.session_id)
+            self._fragments.forget(segment.session_id, self._ports.inputs)
+
+    def _is_let_in(self, message: Message) -> bool:
+        """Control speaks about the dead too, and what was played is how the past is known."""
+        if is_bare_finish(message):
+            return True
+        if not isinstance(message, (Control, Played)) and self._is_stale(message):
+            self.counts["stale"] += 1
+            return False
+        if self._is_full(message):
+            self._overflow(message)
+            return False
+        return isinstance(message, Control) or self._fragments.admit(message)
 
     def _identify(self, message: Message) -> Message:
         """Fills in the ids that the sender left out (DESIGN §2, "if missing")."""
@@ -246,6 +257,7 @@ class Intake:
         self._newest.pop(session_id, None)
         for sessions in self._sessions_on.values():
             sessions.pop(session_id, None)
+        self._fragments.forget(session_id, self._ports.inputs.keys() - self._ports.feedback)
 
     def _notice_if(self, is_news: bool, what: Literal["flushed", "dropped", "ended"], segment: Segment) -> None:
         if is_news:

@@ -147,7 +147,7 @@ class Scheduler:
 
     def _act_on(self, notice: Notice | Lost) -> None:
         if isinstance(notice, Lost):
-            self._tell("lost", notice.port)
+            self._tell("lost", notice.port, notice.for_good)
         elif notice.what == "ended":
             session_id = notice.segment.session_id
             for lane in [lane for lane in self._lanes.values() if lane.session_id == session_id]:

@@ -79,7 +79,7 @@ class Stage(Protocol):
                                                      returns and no input but feedback is wired
     failed(segment: Segment) -> None                 this segment ended with an error, here or before
     late(message: Message) -> None                   a message on a `remembered` input, of a segment that was flushed
-    lost(port: str) -> None                          who feeds this feedback input crashed or is gone, with what it had
+    lost(port: str, for_good: bool) -> None          who feeds this feedback input crashed, or is gone for good
     flushed(segment: Segment) -> None                every older segment of this session died
     dropped(segment: Segment) -> None                exactly this segment died and never happened
     finish(session_id: str) -> Work                  the session's last message has passed: finish what is left

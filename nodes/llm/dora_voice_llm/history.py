@@ -65,9 +65,9 @@ class History:
         if self._find(segment_id) is None:
             self.add(segment_id, user).settle()
 
-    def lose(self) -> None:
-        """Nobody reports any more: what is being played is cut where it was last heard of."""
-        self.knows_heard = False
+    def lose(self, *, for_good: bool) -> None:
+        """The speaker crashed: what it was playing is cut where it was last heard of."""
+        self.knows_heard &= not for_good
         for turn in self.turns:
             if turn.is_sent and not turn.is_past:
                 turn.settle()
@@ -98,8 +98,9 @@ class History:
                 self._cut(turn)
 
     def fail(self, segment_id: int) -> None:
+        """Nothing more of the reply is made; what was sent of it is still played."""
         if turn := self._find(segment_id):
-            self._cut(turn)
+            self.sent(turn)
 
     def drop(self, segment_id: int) -> None:
         self.turns = [turn for turn in self.turns if turn.segment_id != segment_id]

@@ -48,13 +48,14 @@ class LlmStage:
 
     def late(self, message: Message) -> None:
         """What the user said in a segment that was flushed before it could be answered stays said."""
-        if isinstance(message, Text) and (user := self._collect(message)):
+        if isinstance(message, Text) and (user := self._collect(message)) and message.error is None:
             self._history(message.segment.session_id).add_past(message.segment.segment_id, user)
 
-    def lost(self, port: str) -> None:
+    def lost(self, port: str, for_good: bool) -> None:
         """Nobody tells any more what is heard of the replies that are being played."""
+        self._knows_heard &= not for_good
         for history in self._histories.values():
-            history.lose()
+            history.lose(for_good=for_good)
 
     def flushed(self, segment: Segment) -> None:
         if history := self._histories.get(segment.session_id):
@@ -78,8 +79,6 @@ class LlmStage:
 
     def _hear(self, played: Played) -> None:
         if history := self._histories.get(played.segment.session_id):
-            # With an error it is the runtime that reports, for a speaker that has crashed.
-            history.knows_heard |= played.error is None
             history.played(played.segment.segment_id, played.text_end, played.samples, is_last=played.fin)
 
     def _take(self, fragment: Text) -> Work:

@@ -74,6 +74,7 @@ class _Turns:
     is_reply_written: bool = False
     reply_error: str | None = None
     heard_end: int = 0
+    was_played: bool = False
     is_playing_over: bool = False
     is_cut: bool = False
     errors: set[str] = field(default_factory=set)
@@ -153,6 +154,7 @@ class Conversation:
 
     def _take_played(self, message: Played) -> Iterator[Outcome]:
         turns = self._of(message.segment)
+        turns.was_played = True
         turns.heard_end = max(turns.heard_end, message.text_end or 0)
         values = {"samples": message.samples, "text_end": message.text_end, "fin": message.fin}
         yield Event(message.segment, "played", {key: value for key, value in values.items() if value is not None})
@@ -212,7 +214,7 @@ class Conversation:
     def _write_cut_before(self, segment: Segment) -> Iterator[Outcome]:
         """Of a reply that was cut before anything of it was played, no last report comes."""
         for older, turns in list(self._turns.items()):
-            if older.is_older_than(segment) and turns.is_cut and turns.is_committed:
+            if older.is_older_than(segment) and turns.is_cut and turns.is_committed and not turns.was_played:
                 yield from self._write_reply(older, turns)
 
     def _close_turns(self, segment: Segment) -> Iterator[Outcome]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -41,12 +42,15 @@ class Journal:
         Returns the time from which `t_s` goes on, in seconds.
         """
         self._file.close()
-        lines = self._path.read_text(encoding="utf-8").splitlines() if restarts else []
+        written = self._path.read_bytes() if restarts else b""
         self._file = self._path.open("a" if restarts else "w", encoding="utf-8", buffering=1)
-        if lines and not lines[-1].endswith("}"):
+        if written and not written.endswith(b"\n"):
             self._file.write("\n")
-        times = (json.loads(line)["t_s"] for line in reversed(lines) if line.endswith("}"))
-        return next(times, 0.0)
+        for line in reversed(written.split(b"\n")):
+            # The last lines may be torn: they were being written when the sink was killed.
+            with suppress(ValueError, KeyError, TypeError):
+                return float(json.loads(line)["t_s"])
+        return 0.0
 
     def write(self, t_s: float, segment: Segment, event: str, values: dict[str, Any]) -> None:
         line = {"t_s": round(t_s, 4), **segment._asdict(), "event": event, **values}
@@ -89,6 +93,11 @@ class ReplyFiles:
             file, converter = self._open.pop(segment)
             file.write(converter.flush())
             file.close()
+
+    def end(self, session_id: str) -> None:
+        """No more samples of any reply of this session."""
+        for segment in [segment for segment in {*self._open, *self._refused} if segment.session_id == session_id]:
+            self.finish(segment)
 
     def close(self) -> None:
         for segment in list(self._open):

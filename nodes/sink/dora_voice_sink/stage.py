@@ -44,6 +44,7 @@ class SinkStage:
 
     def ended(self, session_id: str) -> None:
         self._conversation.ended(session_id)
+        self._replies.end(session_id)
 
     def close(self) -> None:
         for session_id in self._conversation.sessions():

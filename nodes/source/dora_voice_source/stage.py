@@ -41,7 +41,7 @@ class SourceStage:
         if isinstance(message, Control | Played) and message.session_id == self._session_id:
             self._replies_due.note(message)
 
-    def lost(self, port: str) -> None:
+    def lost(self, port: str, for_good: bool) -> None:
         """The vad or the speaker has gone, and the replies with it."""
         self._replies_due.give_up()
 

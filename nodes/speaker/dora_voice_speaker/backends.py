@@ -51,6 +51,8 @@ class FileSpeaker:
     def begin(self, restarts: int) -> None:
         while restarts and self._path(self._number + 1).exists():
             self._number += 1
+        for old in self._folder.glob("speaker-*.wav") if not restarts else ():
+            old.unlink()
         self._next_file()
 
     def play(self, sound: Samples) -> None:

@@ -64,6 +64,9 @@ class Playback:
         """Queues 24 kHz samples of a segment; what doesn't fit in the queue is counted in `dropped_samples`."""
         reply = self._replies.setdefault(segment_id, _Reply(is_held=speculative))
         reply.is_complete |= fin
+        if text_end is not None and reply.text_end is None:
+            # Until its first piece is played whole, nothing of the text was heard.
+            reply.text_end = 0
         if not speculative:
             reply.is_held = False
         if self.queued + len(samples) > self._longest_queue:

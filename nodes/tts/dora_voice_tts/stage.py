@@ -45,17 +45,16 @@ class TtsStage:
     def process(self, message: Message) -> Work | None:
         if isinstance(message, Text):
             return self._speak(message)
-        if isinstance(message, Played):
-            # With an error it is the runtime that reports, for a speaker that has crashed.
-            self._is_paced |= message.error is None
-            if reply := self._replies.get(message.segment):
-                # What the speaker has ended, it isn't waited for.
-                reply.played_samples = math.inf if message.fin else message.samples
+        if isinstance(message, Played) and (reply := self._replies.get(message.segment)):
+            # What the speaker has ended, it isn't waited for.
+            reply.played_samples = max(reply.played_samples, math.inf if message.fin else message.samples)
         return None
 
-    def lost(self, port: str) -> None:
-        # Until the speaker reports again, nobody is waited for.
-        self._is_paced = False
+    def lost(self, port: str, for_good: bool) -> None:
+        """What the speaker had is gone with it: nothing of these replies is waited for any more."""
+        self._is_paced &= not for_good
+        for reply in self._replies.values():
+            reply.played_samples = math.inf
 
     def flushed(self, segment: Segment) -> None:
         for older in [known for known in self._replies if known.is_older_than(segment)]:

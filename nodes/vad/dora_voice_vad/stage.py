@@ -38,7 +38,7 @@ class VadStage:
             self._segments(session_id).played(segment_id, is_over=message.fin)
         return self._listen(message) if isinstance(message, Audio) else None
 
-    def lost(self, port: str) -> None:
+    def lost(self, port: str, for_good: bool) -> None:
         """The speaker has gone, and its replies with it."""
         for segments in self._numbers.values():
             segments.all_over()
