@@ -1,7 +1,7 @@
 """The receiving side of a node: from the wire to a bounded queue, past the gate.
 
-The pump thread calls `receive`, `closed`, `restarted` and `stop`; the worker calls `take`. Nothing
-here waits for a model, so the pump is always back at `next()` at once.
+The pump thread says what comes in (`receive`, `closed`, `restarted`, `stop`, `close`), the worker takes it and says
+what became of it. Nothing here waits for a model, so the pump is always back at `next()` at once.
 """
 
 from __future__ import annotations

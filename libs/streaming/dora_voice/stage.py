@@ -36,7 +36,8 @@ class Ports:
 
     inputs: input id → the message type that it carries.
     outputs: output id → the message type that it carries.
-    reply: the output on which every segment ends with exactly one `fin`, also when the stage fails;
+    reply: the output on which every segment ends with exactly one `fin`, also when the stage fails (then every other
+        output that carries fragments gets one, too);
         None for a stage whose segments don't end with its own work (speaker, sink, source).
     feedback: inputs that never end a node by closing, because they come from further down.
     ends_with: the inputs whose `finish` ends a session here; the first of them that is wired counts.

@@ -24,7 +24,7 @@ class Turn:
     is_sent: bool = False
     """All of the reply was sent."""
     is_cut: bool = False
-    """The reply was flushed, or failed: nothing more is sent, the last report of what was heard may still come."""
+    """The reply was flushed: nothing more is sent, the last report of what was heard may still come."""
     is_past: bool = False
     """What was heard is known and stays."""
 
