@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -69,7 +70,9 @@ def run(stage: Stage, ports: Ports, node: Node) -> None:
         inputs = ", ".join(ports.inputs)
         _exit(2, f"the dataflow wires input {', '.join(sorted(unknown))}: this node expects {inputs}")
     woken, ended = threading.Event(), threading.Event()
-    surroundings = Surroundings(time.monotonic, frozenset(wiring.producers), wiring.restarts)
+    surroundings = Surroundings(
+        time.monotonic, frozenset(wiring.producers), wiring.outputs, wiring.restarts, _run_name(node)
+    )
     intake = Intake(ports, wiring.producers, surroundings.clock, woken.set)
 
     def send(message: Message) -> None:
@@ -209,6 +212,12 @@ def _wiring(node: Any, ports: Ports) -> Wiring:
     sources = {port: edge["source"] if isinstance(edge, dict) else edge for port, edge in config["inputs"].items()}
     producers = {port: str(source).split("/")[0] for port, source in sources.items()}
     return Wiring(producers, frozenset(config["outputs"]), restarts)
+
+
+def _run_name(node: Any) -> str:
+    """The dataflow's id, new with every run, and the node's own."""
+    own_id = re.search(r"^node_id: (.+)$", os.environ.get("DORA_NODE_CONFIG", ""), re.MULTILINE)
+    return f"{node.dataflow_id()}-{own_id[1].strip()}" if own_id and hasattr(node, "dataflow_id") else ""
 
 
 def _exit(code: int, why: str) -> NoReturn:

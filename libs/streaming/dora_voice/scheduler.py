@@ -31,7 +31,8 @@ class Lane:
     """What waits on one input of one session, and what runs there."""
 
     session_id: str
-    port: str
+    name: str
+    """The input's, or that of other work; a number is added where messages don't wait for each other."""
     queue: deque[tuple[int, Arrival]] = field(default_factory=deque)
     work: Work | None = None
     message: Message | None = None
@@ -135,15 +136,20 @@ class Scheduler:
         while self._inbox:
             item = self._inbox[0]
             if isinstance(item, Arrival):
-                self._lane(item.message.segment.session_id, item.message.port).queue.append((next(self._line), item))
+                place = next(self._line)
+                self._lane_for(item.message, place).queue.append((place, item))
             elif self._ports.records and any(lane.place < math.inf for lane in self._lanes.values()):
                 return
             else:
                 self._act_on(item)
             self._inbox.popleft()
 
-    def _lane(self, session_id: str, port: str) -> Lane:
-        return self._lanes.setdefault((session_id, port), Lane(session_id, port))
+    def _lane_for(self, message: Message, place: int) -> Lane:
+        name = f"{message.port} {place}" if message.port in self._ports.concurrent else message.port
+        return self._lane(message.segment.session_id, name)
+
+    def _lane(self, session_id: str, name: str) -> Lane:
+        return self._lanes.setdefault((session_id, name), Lane(session_id, name))
 
     def _act_on(self, notice: Notice | Lost) -> None:
         if isinstance(notice, Lost):
@@ -165,14 +171,14 @@ class Scheduler:
 
     def _drop_if_empty(self, lane: Lane) -> None:
         if lane.work is None and not lane.queue:
-            self._lanes.pop((lane.session_id, lane.port), None)
+            self._lanes.pop((lane.session_id, lane.name), None)
 
     def _end(self, lane: Lane) -> None:
         """Nothing is left of this lane."""
         self._close_work(lane)
         for _, arrival in lane.queue:
             self._intake.began(arrival.message)
-        del self._lanes[lane.session_id, lane.port]
+        del self._lanes[lane.session_id, lane.name]
 
     def _advance(self, lane: Lane) -> None:
         if lane.work is None and not self._begin(lane):
@@ -328,5 +334,5 @@ def _describe(error: Exception) -> str:
 def _where(lane: Lane) -> str:
     message = lane.message
     if message is None:
-        return f"session={lane.session_id} {lane.port}"
+        return f"session={lane.session_id} {lane.name}"
     return f"input {message.port!r} session={message.session_id} segment={message.segment_id}"

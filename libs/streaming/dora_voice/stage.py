@@ -42,6 +42,7 @@ class Ports:
     feedback: inputs that never end a node by closing, because they come from further down.
     ends_with: the inputs whose `finish` ends a session here; the first of them that is wired counts.
     continuous: inputs that know no segments (a microphone's audio): all of it is segment 0, and never stale.
+    concurrent: inputs whose messages don't wait for each other: the stage puts their work in order itself.
     unordered: inputs whose fragments the stage puts together by seq itself, in any order of arrival.
     rate_hz: the sample rate of audio that doesn't say its own.
     remembered: inputs that still count when their segment was flushed: what the user said stays said.
@@ -54,6 +55,7 @@ class Ports:
     feedback: frozenset[str] = frozenset()
     ends_with: tuple[str, ...] = ()
     continuous: frozenset[str] = frozenset()
+    concurrent: frozenset[str] = frozenset()
     unordered: frozenset[str] = frozenset()
     rate_hz: int = SOURCE_RATE_HZ
     remembered: frozenset[str] = frozenset()
@@ -68,8 +70,12 @@ class Surroundings:
     """Seconds, monotonic; the sample clock of a test graph."""
     wired: frozenset[str] = field(default_factory=frozenset)
     """Inputs that are connected in this dataflow."""
+    wired_outputs: frozenset[str] = field(default_factory=frozenset)
+    """Outputs that are connected in this dataflow."""
     restarts: int = 0
     """How often this node was restarted after a crash."""
+    run: str = ""
+    """Names this run of the dataflow and this node in it, the same after a restart; empty where there is no dora."""
 
 
 class Stage(Protocol):

@@ -44,7 +44,9 @@ class Driver:
         ports: Ports,
         *,
         wired: Iterable[str] | None = None,
+        wired_outputs: Iterable[str] | None = None,
         restarts: int = 0,
+        run: str = "",
         clock: SampleClock | None = None,
         on_sent: Callable[[Message], None] = lambda message: None,
     ) -> None:
@@ -54,7 +56,9 @@ class Driver:
         wired = frozenset(ports.inputs if wired is None else wired)
         self._on_sent = on_sent
         self.intake = Intake(ports, wired, self.clock)
-        self.scheduler = Scheduler(stage, ports, self.intake, Surroundings(self.clock, wired, restarts), self._send)
+        wired_outputs = frozenset(ports.outputs if wired_outputs is None else wired_outputs)
+        surroundings = Surroundings(self.clock, wired, wired_outputs, restarts, run)
+        self.scheduler = Scheduler(stage, ports, self.intake, surroundings, self._send)
 
     def feed(self, *messages: Message) -> None:
         """Lets messages arrive, without doing anything about them yet."""
