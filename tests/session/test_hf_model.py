@@ -1,34 +1,38 @@
-"""Small transformers models from a folder: loaded, cropped, replayed, and equal to a fresh start in fp32."""
+"""Small transformers models of several kinds, and the default model: equal to a fresh start, or refused."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session.tiny_model import make_tiny_model
 
+from dora_voice_llm import weights
+from dora_voice_session import cpu_speed, hf_model
 from dora_voice_session.hf_model import HfModel, load
-from dora_voice_session.session import Session, common_prefix
+from dora_voice_session.kv_cache import BLOCK
+
+THINKING = "{{ '<think>' if enable_thinking else '<silent>' }}{{ messages[0].content }}"
 
 
 @pytest.fixture(scope="module")
-def full(tmp_path_factory):
-    return load(str(make_tiny_model(tmp_path_factory.mktemp("full"))), "fp32", threads=1)
+def loaded(tmp_path_factory):
+    """Tiny models in fp32 by kind, each loaded once."""
+    models: dict[str, HfModel] = {}
+
+    def get(kind: str) -> HfModel:
+        if kind not in models:
+            models[kind] = load(str(make_tiny_model(tmp_path_factory.mktemp(kind), kind=kind)), "fp32", threads=1)
+        return models[kind]
+
+    return get
 
 
 @pytest.fixture(scope="module")
-def sliding(tmp_path_factory):
-    return load(str(make_tiny_model(tmp_path_factory.mktemp("sliding"), sliding_window=8)), "fp32", threads=1)
-
-
-def prefill(session, tokens):
-    work = session.prefill(tokens)
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            return done.value
+def llama(loaded):
+    return loaded("llama")
 
 
 def fresh(model: HfModel, tokens):
@@ -36,52 +40,181 @@ def fresh(model: HfModel, tokens):
     return model.extend(model.new_cache(), tokens)
 
 
-TOKENS = st.lists(st.integers(2, 20), min_size=1, max_size=70)
-STEPS = st.lists(st.tuples(TOKENS, st.integers(0, 70), st.integers(0, 3)), min_size=1, max_size=5)
+def assert_fresh(model: HfModel, logits, tokens):
+    np.testing.assert_allclose(logits, fresh(model, tokens), atol=1e-4)
 
 
-@settings(max_examples=25)
+# Caches
+
+TOKENS = st.lists(st.integers(2, 90), min_size=1, max_size=30)
+STEPS = st.lists(st.tuples(st.sampled_from(["extend", "crop", "fork"]), st.integers(0, 5), TOKENS), max_size=8)
+
+
+@settings(max_examples=40)
 @given(STEPS)
-def test_after_any_edits_the_logits_are_those_of_a_fresh_prefill(full, steps):
-    session = Session(full)
-    for new, kept, appended in steps:
-        before = session.tokens
-        tokens = [*before[:kept], *new]
-        logits = prefill(session, tokens)
-        assert session.computed == max(1, len(tokens) - common_prefix(before, tokens))
-        for _ in range(appended):
-            logits = session.append(int(logits.argmax()))
-        assert session.cache_length == len(session.tokens)
-        np.testing.assert_allclose(logits, fresh(full, session.tokens), atol=1e-4)
+def test_after_any_steps_each_fork_has_the_logits_of_a_fresh_prefill(llama, steps):
+    caches, texts = [llama.new_cache()], [[]]
+    for step, which, tokens in steps:
+        i = which % len(caches)
+        if step == "extend":
+            texts[i] = texts[i] + tokens
+            assert_fresh(llama, llama.extend(caches[i], tokens), texts[i])
+        elif step == "crop":
+            texts[i] = texts[i][: len(tokens)]
+            llama.crop(caches[i], len(texts[i]))
+        else:
+            caches.append(llama.fork(caches[i]))
+            texts.append(texts[i])
+        assert [llama.cache_length(cache) for cache in caches] == [len(text) for text in texts]
+    for cache, text in zip(caches, texts, strict=True):
+        assert_fresh(llama, llama.extend(cache, [3]), [*text, 3])
 
 
-@settings(max_examples=15)
-@given(STEPS)
-def test_a_sliding_window_is_replayed_and_never_silently_wrong(sliding, steps):
-    session = Session(sliding)
-    for new, kept, _ in steps:
-        logits = prefill(session, [*session.tokens[:kept], *new])
-        assert session.cache_length == len(session.tokens)
-        np.testing.assert_allclose(logits, fresh(sliding, session.tokens), atol=1e-4)
+FORGETFUL = ["mistral", "lfm2", "qwen3_next", "falcon_h1", "mamba"]
 
 
-def test_what_is_loaded_knows_its_text_side(full):
-    rendering = full.render([{"role": "user", "content": "Hi."}])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", *FORGETFUL])
+def test_a_text_in_slices_equals_the_text_in_one(loaded, kind):
+    model = loaded(kind)
+    assert model.can_crop == (kind not in FORGETFUL)
+    tokens = [(11 * i) % 89 + 2 for i in range(40)]
+    cache = model.new_cache()
+    assert model.cache_length(cache) == 0
+    for start, end in ((0, 1), (1, 9), (9, 10), (10, 30), (30, 40)):
+        assert_fresh(model, model.extend(cache, tokens[start:end]), tokens[:end])
+        assert model.cache_length(cache) == end
+
+
+@pytest.mark.parametrize("kind", FORGETFUL)
+def test_forks_of_models_that_forget_are_independent(loaded, kind):
+    model = loaded(kind)
+    cache = model.new_cache()
+    model.extend(cache, [5, 6, 7, 8, 9])
+    fork = model.fork(cache)
+    assert_fresh(model, model.extend(cache, [10, 11]), [5, 6, 7, 8, 9, 10, 11])
+    assert_fresh(model, model.extend(fork, [20]), [5, 6, 7, 8, 9, 20])
+    assert (model.cache_length(cache), model.cache_length(fork)) == (7, 6)
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("recurrent_gemma", "in two steps"), ("rwkv", "takes no `cache`")])
+def test_a_model_that_cannot_go_on_is_refused_by_name(loaded, kind, reason):
+    with pytest.raises(ValueError, match=f"model type '{kind}' .*{reason}"):
+        loaded(kind)
+
+
+@pytest.mark.parametrize("kind", ["llama", *FORGETFUL])
+def test_the_memory_of_a_cache_is_foreseen(loaded, kind):
+    model = loaded(kind)
+    for tokens in (10, 100, BLOCK + 1):
+        cache = model.new_cache()
+        model.extend(cache, [5] * tokens)
+        assert cache.nbytes <= model.cache_bytes(tokens)
+        if kind == "llama":
+            assert cache.nbytes == model.cache_bytes(tokens)
+
+
+@pytest.mark.parametrize("kind", ["llama", *FORGETFUL])
+def test_a_cache_goes_to_the_host_and_back(loaded, kind, monkeypatch):
+    model = loaded(kind)
+    cache = model.new_cache()
+    model.extend(cache, [5, 6, 7])
+    assert model.offload(cache) is None, "it is there already"
+    monkeypatch.setattr(model, "device", "meta")
+    away = model.offload(cache)
+    assert away is not None
+    monkeypatch.setattr(model, "device", "cpu")
+    assert_fresh(model, model.extend(cache, [8]), [5, 6, 7, 8])
+    assert_fresh(model, model.extend(model.restore(away), [9]), [5, 6, 7, 9])
+
+
+# Text
+
+
+def test_what_is_loaded_knows_its_text_side(llama):
+    messages = [{"role": "user", "content": "Hi."}]
+    rendering = llama.render(messages)
     assert rendering == "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n"
-    tokens = full.tokenize(rendering)
+    assert llama.render(messages, add_generation_prompt=False) == "<|im_start|>user\nHi.<|im_end|>\n"
+    tokens = llama.tokenize(rendering)
     assert tokens[0] == 0
-    assert full.decode(tokens) == "user\nHi.\nassistant\n"
-    assert full.end_tokens == {1}
-    assert full.special_texts == ("<|im_start|>", "<|im_end|>")
-    assert full.most_positions == 4096
+    assert llama.decode(tokens) == "user\nHi.\nassistant\n"
+    assert llama.end_tokens == {1}
+    assert llama.special_texts == ("<|im_start|>", "<|im_end|>")
+    assert llama.most_positions == 4096
+    assert llama.template_switches == frozenset()
+    assert (llama.dtype, llama.device) == ("fp32", "cpu")
 
 
-def test_bf16_is_a_setting(full, tmp_path):
-    rounded = load(str(make_tiny_model(tmp_path)), "bf16", threads=1)
-    exact, near = fresh(full, [5, 6, 7]), fresh(rounded, [5, 6, 7])
-    assert near.dtype == np.float32
-    assert not np.array_equal(exact, near)
-    np.testing.assert_allclose(exact, near, atol=0.5)
+def test_a_template_has_its_switches(tmp_path):
+    model = load(str(make_tiny_model(tmp_path, chat_template=THINKING)), "fp32", threads=1)
+    messages = [{"role": "user", "content": "Hi."}]
+    assert model.template_switches == {"enable_thinking"}
+    assert model.render(messages) == "<silent>Hi."
+    assert model.render(messages, enable_thinking=True) == "<think>Hi."
+
+
+# Settings
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "mamba"])
+@pytest.mark.parametrize(("dtype", "bound"), [("bf16", 0.5), ("int4", 3.0)])
+def test_a_narrower_format_is_a_setting(loaded, tmp_path, kind, dtype, bound):
+    rounded = load(str(make_tiny_model(tmp_path, kind=kind)), dtype, threads=1)
+    assert rounded.dtype == dtype
+    cache, exact_cache = rounded.new_cache(), loaded(kind).new_cache()
+    for tokens in ([5, 6, 7, 8, 9, 10], [11], [12]):
+        near, exact = rounded.extend(cache, tokens), loaded(kind).extend(exact_cache, tokens)
+        assert near.dtype == np.float32
+        assert not np.array_equal(exact, near)
+        np.testing.assert_allclose(exact, near, atol=bound)
+
+
+@pytest.mark.parametrize(("faster_in_bf16", "dtype"), [(True, "bf16"), (False, "fp32")])
+def test_auto_takes_the_faster_format_if_4_bits_would_lose_something(tmp_path, monkeypatch, faster_in_bf16, dtype):
+    monkeypatch.setattr(hf_model, "decodes_faster_in_bf16", lambda model: faster_in_bf16)
+    assert load(str(make_tiny_model(tmp_path)), device="cpu", threads=1).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("seconds", "threads"),
+    [({1: 1.05, 2: 1.0, 4: 1.0}, 1), ({1: 2.0, 2: 1.05, 4: 1.0}, 2), ({1: 2.0, 2: 1.5, 4: 1.0}, 4)],
+)
+def test_as_few_threads_are_taken_as_are_fast(monkeypatch, seconds, threads):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(cpu_speed, "cores", lambda: 4)
+    monkeypatch.setattr(cpu_speed, "_seconds", lambda step: seconds[torch.get_num_threads()])
+    try:
+        cpu_speed.set_fewest_fast_threads(lambda: None)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_faster_format_is_measured(llama):
+    assert cpu_speed.decodes_faster_in_bf16(llama._model) in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dtype": "int8"}, "dtype 'int8': expected auto, fp32, bf16, int4"),
+        ({"device": "tpu"}, "device 'tpu': expected auto, cpu, cuda"),
+        ({"threads": -1}, "threads -1: expected 0"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path), **settings)
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "settings", "message"),
+    [(False, {"device": "cuda"}, "torch finds no GPU"), (True, {"dtype": "int4"}, "'int4' on device 'cuda'")],
+)
+def test_a_gpu_is_not_made_up(tmp_path, monkeypatch, has_gpu, settings, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path), **settings)
 
 
 def test_a_model_that_cannot_chat_is_refused(tmp_path):
@@ -92,3 +225,88 @@ def test_a_model_that_cannot_chat_is_refused(tmp_path):
 def test_an_empty_folder_is_refused(tmp_path):
     with pytest.raises((OSError, ValueError)):
         load(str(tmp_path), "fp32", threads=1)
+
+
+# The default model in 4 bits
+
+REPLIES = [
+    (
+        "Tell me a story about a robot that learns to cook.",
+        (
+            'One day, in a bustling city, a robot named "Echo" was tasked with a mission to learn to cook. Echo was a '
+            "massive, three-legged robot with a humanoid body and a robotic tail. The humanoid body was a sleek, "
+            "futuristic robot with a humanoid head and a robotic tail. Echo's humanoid head was a humanoid robot with "
+            "a robotic tail, and its robotic tail was a robotic tail with a humanoid head.\n\n"
+            "Echo's mission was to learn to cook by experimenting with various recipes and cooking techniques. Echo "
+            'was tasked with a variety of recipes, including a recipe for "Echo\'s Ego," which was a recipe that '
+            "involved a"
+        ),
+    ),
+    (
+        "Explain in simple words why the sky is blue.",
+        (
+            "The sky is blue because of a process called Rayleigh scattering. When sunlight reaches our planet, it's "
+            "made up of different colors of light. Blue light has shorter wavelengths than other colors of light, "
+            "which makes it scattered in different directions. This is known as Rayleigh scattering. When light passes"
+            " through a large amount of water, it's absorbed by the water molecules, and the blue light is not "
+            "reflected back. So, the blue light is scattered in all directions, but the blue light is only scattered "
+            "by the water molecules, not the other colors of light. This is why the sky appears blue."
+        ),
+    ),
+]
+"""Questions, and what the default model in fp32 says to them."""
+AGREEMENT = 0.96
+"""Least share of tokens that fp32 would choose too."""
+LARGEST_DIFFERENCE = 2.0
+"""Of a logit from fp32's; bf16 in transformers is off by up to 0.9, logits reach from -20 to 30."""
+
+
+@pytest.fixture(scope="module")
+def default_model():
+    return load(str(weights.installed()), "auto", "cpu", threads=torch.get_num_threads())
+
+
+@pytest.fixture(scope="module")
+def teacher_forced(default_model):
+    """Token ids of each conversation, where its reply begins, and the logits of fp32 from there on."""
+    exact = load(str(weights.installed()), "fp32", "cpu", threads=torch.get_num_threads())
+    texts = []
+    for question, reply in REPLIES:
+        prompt = exact.tokenize(exact.render([{"role": "user", "content": question}]))
+        texts.append(
+            (tokens := prompt + exact.tokenize(reply), len(prompt), all_logits(exact, tokens)[len(prompt) - 1 :])
+        )
+    return texts
+
+
+def all_logits(model: HfModel, tokens):
+    """One forward pass in transformers, shape (tokens, vocabulary)."""
+    with torch.inference_mode():
+        return model._model(torch.tensor([tokens])).logits[0].float().numpy()
+
+
+def agreement(pairs):
+    same = np.concatenate([found.argmax(-1) == exact.argmax(-1) for found, exact in pairs])
+    return same.mean()
+
+
+def test_the_default_model_is_4_bit_and_loses_nothing(default_model):
+    assert default_model.dtype == "int4"
+    assert default_model.can_crop
+
+
+def test_prefill_agrees_with_fp32(default_model, teacher_forced):
+    pairs = [(all_logits(default_model, tokens)[start - 1 :], exact) for tokens, start, exact in teacher_forced]
+    assert agreement(pairs) >= AGREEMENT
+    assert max(np.abs(found - exact).max() for found, exact in pairs) <= LARGEST_DIFFERENCE
+
+
+def test_decode_agrees_with_fp32(default_model, teacher_forced):
+    pairs = []
+    for tokens, start, exact in teacher_forced:
+        cache = default_model.new_cache()
+        found = [default_model.extend(cache, tokens[:start])]
+        found += [default_model.extend(cache, [token]) for token in tokens[start:]]
+        pairs.append((np.array(found), exact))
+    assert agreement(pairs) >= AGREEMENT
+    assert max(np.abs(found - exact).max() for found, exact in pairs) <= LARGEST_DIFFERENCE

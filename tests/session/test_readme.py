@@ -1,0 +1,19 @@
+"""The library's README shows code that runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from session.tiny_model import make_tiny_model
+
+README = Path(__file__).parents[2] / "libs/session/README.md"
+
+
+def test_what_it_shows_runs(tmp_path, capsys):
+    one_session, many = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    names = {}
+    exec(one_session.replace("path/or/hub-id", str(make_tiny_model(tmp_path))), names)
+    assert "computed_tokens=" in capsys.readouterr().out
+    assert len(names["session"].turns.last.reply) <= 11
+    exec(many, names | {"model": names["load"](str(tmp_path))})

@@ -1,0 +1,140 @@
+"""Random transformers models in fp32: after anything, a session answers like a model that reads the whole at once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from session.fake_model import finish, request, said
+from session.tiny_model import make_tiny_model
+
+from dora_voice_session.hf_model import load
+from dora_voice_session.pool import Limits, SessionPool
+from dora_voice_session.schema import Generation, SessionSettings, StreamingConfig
+
+MOST_NEW = 6
+ROUNDING = 1e-3
+"""The logits of these models are far larger."""
+NAMES = ("a", "b")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """One that can be cropped, one with a sliding window, and one that is partly recurrent."""
+    kinds = ("llama", "mistral", "lfm2")
+    return {
+        kind: load(str(make_tiny_model(tmp_path_factory.mktemp(kind), kind=kind)), "fp32", "cpu", threads=1)
+        for kind in kinds
+    }
+
+
+def pool_of(model):
+    """Memory for about one and a half sessions."""
+    limits = Limits(context_tokens=200, budget_bytes=model.cache_bytes(300))
+    brief = SessionSettings(system_prompt="Be brief.", generation=Generation(max_new_tokens=MOST_NEW))
+    return SessionPool(model, limits, settings=brief)
+
+
+def assert_like_a_fresh_start(model, session):
+    held = list(session.tokens)
+    assert held == session.history_tokens[: len(held)]
+    assert session.cache_length == len(held)
+    if session._cached.logits is not None:
+        fresh = model.extend(model.new_cache(), held)
+        np.testing.assert_allclose(session._cached.logits, fresh, atol=ROUNDING)
+
+
+def assert_greedy(model, tokens, replied):
+    """Each token of the reply is the likeliest after all that is before it, read at once."""
+    for i, token in enumerate(replied):
+        logits = model.extend(model.new_cache(), [*tokens, *replied[:i]])
+        assert logits[token] >= logits.max() - ROUNDING
+
+
+def do(pool, name, what, value):
+    session = pool.get(name)
+    if what == "message":
+        text, is_last, slices = value
+        run(session.prefill(request(text, is_last_chunk=is_last)), slices)
+    elif what == "reply":
+        if session.turns.last is None or session.turns.last.reply is not None:
+            finish(session.prefill(request("And")))
+        run(session.generate(StreamingConfig(enable_speculative_snapshot=True)), value)
+    elif what == "heard":
+        session.heard(value)
+    elif what == "fork":
+        other = next(each for each in NAMES if each != name)
+        pool.end(other)
+        pool.fork(name, other)
+    elif what == "end":
+        pool.end(name)
+    else:
+        getattr(session, what)()
+
+
+def run(work, steps):
+    """So many steps, or to the end."""
+    with suppress(StopIteration):
+        for _ in range(steps):
+            next(work)
+    work.close()
+
+
+STEPS = st.one_of(st.just(99), st.integers(1, 4))
+TEXTS = st.sampled_from(["Hi.", " the path", "th", "a" * 40, "And then?"])
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES),
+        st.one_of(
+            st.tuples(st.just("message"), st.tuples(TEXTS, st.booleans(), STEPS)),
+            st.tuples(st.just("reply"), STEPS),
+            st.tuples(st.sampled_from(["rollback", "drop", "evict", "fork", "end"]), st.none()),
+            st.tuples(st.just("heard"), st.integers(0, 8)),
+        ),
+    ),
+    min_size=3,
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "lfm2"])
+@settings(max_examples=15)
+@given(operations=OPERATIONS)
+def test_after_anything_a_session_answers_like_a_model_that_reads_the_whole_at_once(models, kind, operations):
+    model = models[kind]
+    assert model.can_crop == (kind == "llama")
+    pool = pool_of(model)
+    for name, (what, value) in operations:
+        do(pool, name, what, value)
+        for each in NAMES:
+            assert_like_a_fresh_start(model, pool.get(each))
+    for name in NAMES:
+        session = pool.get(name)
+        finish(session.prefill(request("And?")))
+        response = finish(session.generate())
+        tokens = session._prompt._tokens
+        begun = len(tokens) - response.usage.generated_tokens
+        assert response.usage.input_tokens == begun
+        assert_greedy(model, tokens[:begun], tokens[begun:])
+        assert_like_a_fresh_start(model, session)
+
+
+def test_fifty_turns_compute_exactly_what_is_new(models):
+    model = models["llama"]
+    limits = Limits(context_tokens=4000, budget_bytes=model.cache_bytes(4000))
+    session = SessionPool(model, limits).get("a")
+    held = 0
+    for i in range(50):
+        text = f"Message {i} then"
+        before = "<|im_end|>\n" if i else ""
+        usage = finish(session.prefill(request(text))).usage
+        assert usage.computed_tokens == len(model.tokenize(f"{before}<|im_start|>user\n{text}"))
+        assert usage.reused_tokens == held
+        usage = finish(session.generate(generation=Generation(max_new_tokens=MOST_NEW), must_speak=True)).usage
+        assert usage.computed_tokens == len(model.tokenize("<|im_end|>\n<|im_start|>assistant\n"))
+        held = session.cache_length
+    assert len(said(session)) == 100
+    assert_like_a_fresh_start(model, session)
