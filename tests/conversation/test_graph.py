@@ -71,21 +71,21 @@ def test_three_questions_are_answered_in_order_and_to_the_end(conversation, tmp_
 def test_what_the_user_says_meanwhile_interrupts_and_the_history_holds_what_was_heard(conversation, tmp_path):
     graph = conversation("barge-in", ["Tell me a story!", "Stop!"])
     histories = []
-    backend = graph.drivers["llm"].stage._backend
-    reply = backend.reply
+    model = graph.drivers["llm"].stage._service.model
+    render = model.render
 
-    def remember_and_reply(session_id, history, turn):
-        histories.append(history.messages(turn))
-        return reply(session_id, history, turn)
+    def remember_and_render(messages, *, add_generation_prompt=True):
+        histories.append(messages)
+        return render(messages, add_generation_prompt=add_generation_prompt)
 
-    backend.reply = remember_and_reply
+    model.render = remember_and_render
     talk(graph)
     turns = events(tmp_path, "turn")
     assert [turn["role"] for turn in turns] == ["user", "assistant", "user", "assistant"]
     story, answer = turns[1], turns[3]
     assert 0 < len(story["heard"]) < len(story["text"])
     assert answer["text"] == "You said: Stop!"
-    remembered = histories[1][1]["content"]
+    remembered = histories[-1][1]["content"]
     assert story["heard"].startswith(remembered)
     assert len(story["heard"]) - len(remembered) < 15, "at most the word that was cut"
 

@@ -2,6 +2,7 @@
 
 import logging
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -105,10 +106,11 @@ def test_a_model_that_breaks_ends_its_segment_with_an_error_and_serves_the_next(
     stage = module.build(module.Config(backend="fake"))
     model, method = {
         "stt": ("_recognizer", "transcribe"),
-        "llm": ("_backend", "reply"),
+        "llm": ("_service.model", "extend"),
         "tts": ("_voice", "speak"),
     }[name]
-    works = getattr(getattr(stage, model), method)
+    owner = attrgetter(model)(stage)
+    works = getattr(owner, method)
     calls = []
 
     def breaks_once(*args):
@@ -117,7 +119,7 @@ def test_a_model_that_breaks_ends_its_segment_with_an_error_and_serves_the_next(
             raise RuntimeError("out of memory")
         return works(*args)
 
-    monkeypatch.setattr(getattr(stage, model), method, breaks_once)
+    monkeypatch.setattr(owner, method, breaks_once)
     port = "speech" if name == "stt" else "text"
     value = tone(500) if name == "stt" else "hello."
     wired = {one: f"other/{one}" for one in module.PORTS.inputs if one != "played"}

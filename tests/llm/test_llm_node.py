@@ -10,7 +10,8 @@ import pytest
 from dora_voice.config import ConfigError, from_env
 from dora_voice.messages import Played, Text
 from dora_voice.testing import FakeNode, event, message_event
-from dora_voice_llm.node import Config, main
+from dora_voice_llm.config import Config
+from dora_voice_llm.node import main
 
 
 @pytest.fixture

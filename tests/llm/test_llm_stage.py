@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from llm.recorder import Recorder, make_stage
 
 from dora_voice.messages import Control, Played, Text
 from dora_voice.testing import Driver
-from dora_voice_llm import stage as stage_module
-from dora_voice_llm.node import PORTS, Config, build
-from dora_voice_llm.stage import MOST_SESSIONS, LlmStage
-
-
-class Recorder:
-    """Replies a word a step, and keeps the conversation that each reply was made from."""
-
-    def __init__(self, reply="One two three four."):
-        self.words, self.seen, self.open = reply.split(" "), [], 0
-
-    def reply(self, session_id, history, turn):
-        self.seen.append([message["content"] for message in history.messages(turn)])
-        self.open += 1
-        try:
-            for i, word in enumerate(self.words):
-                yield None
-                yield f" {word}" if i else word
-                if "break" in turn.user:
-                    raise RuntimeError("the model broke")
-        finally:
-            self.open -= 1
-
-    def forget(self, session_id):
-        self.seen.append(f"forgot {session_id}")
+from dora_voice_llm import transcripts
+from dora_voice_llm.config import Config
+from dora_voice_llm.node import PORTS, build
 
 
 def say(text, segment_id, session_id="a", seq=0, fin=True, **more):
@@ -58,13 +37,13 @@ def recorder():
 
 @pytest.fixture
 def driver(recorder):
-    return Driver(LlmStage(recorder), PORTS)
+    return Driver(make_stage(recorder), PORTS)
 
 
 @pytest.fixture
 def unheard(recorder):
     """The same without a speaker that reports."""
-    return Driver(LlmStage(recorder), PORTS, wired={"text", "control"})
+    return Driver(make_stage(recorder), PORTS, wired={"text", "control"})
 
 
 def sent_words(driver, n):
@@ -122,7 +101,6 @@ def test_a_flush_closes_the_reply_and_the_history_keeps_what_was_heard(driver, r
     sent_words(driver, 3)
     driver.feed(played(1, 5), control("flush", 2), say("Stop.", 2))
     assert driver.run() == []
-    assert recorder.open == 0
     driver.feed(played(1, 8, fin=True))
     driver.run()
     assert recorder.seen[1] == ["Count.", "One two", "Stop."]
@@ -166,7 +144,6 @@ def test_a_dropped_segment_never_happened(driver, recorder):
     driver.feed(control("drop", 1), say("How is the sea?", 2))
     assert text_of(driver.run(), 2) == "One two three four."
     assert recorder.seen[1] == ["How is the sea?"]
-    assert recorder.open == 0
 
 
 def test_a_transcript_that_was_flushed_or_dropped_half_way_is_forgotten(driver, recorder):
@@ -201,13 +178,14 @@ def test_end_forgets_the_session_and_only_that(unheard, recorder):
     unheard.run()
     unheard.feed(say("A again.", 2), say("B again.", 2, "b"))
     unheard.run()
-    assert recorder.seen[2:] == ["forgot a", ["A again."], ["B.", "One two three four.", "B again."]]
+    assert recorder.seen[2:] == [["A again."], ["B.", "One two three four.", "B again."]]
 
 
 def test_finish_comes_behind_the_last_reply(unheard):
     unheard.feed(say("Bye.", 1), Text(port="text", text="", session_id="a", segment_id=1, finish=True))
     sent = unheard.run()
-    assert [m.finish for m in sent] == [False] * 5 + [True]
+    assert [m.finish for m in sent if m.port == "text"] == [False] * 5 + [True]
+    assert [m.finish for m in sent if m.port == "result"] == [True]
 
 
 def test_sessions_stream_side_by_side(unheard):
@@ -216,16 +194,32 @@ def test_sessions_stream_side_by_side(unheard):
     assert [m.session_id for m in unheard.sent[:4]] == ["a", "b", "a", "b"]
 
 
-def test_the_least_recently_used_session_is_forgotten(unheard, recorder):
-    for i in range(MOST_SESSIONS + 1):
-        unheard.feed(say("Hi.", 1, f"s{i}"))
-        unheard.run()
-    assert "forgot s0" in recorder.seen
-    assert "forgot s1" not in recorder.seen
+def test_a_session_too_many_is_refused_and_gets_in_when_another_has_ended(recorder):
+    driver = Driver(make_stage(recorder, most_sessions=2), PORTS, wired={"text", "control"})
+    for name in "abc":
+        driver.feed(say("Hi.", 1, name))
+    driver.run()
+    (fin,) = [m for m in driver.sent if m.port == "text" and m.session_id == "c"]
+    assert fin.fin
+    assert "session c: there are 2 already" in str(fin.error)
+    driver.feed(control("end", 1, "a"), say("Hi.", 2, "c"))
+    driver.run()
+    assert driver.sent[-1].error is None
+
+
+def test_a_session_that_is_not_used_for_long_is_ended(recorder, caplog):
+    driver = Driver(make_stage(recorder, most_sessions=1, idle_s=60), PORTS, wired={"text", "control"})
+    caplog.set_level("INFO")
+    driver.feed(say("Hi.", 1, "a"))
+    driver.advance(60_001)
+    driver.feed(say("Hello.", 1, "b"))
+    driver.run()
+    assert recorder.seen == [["Hi."], ["Hello."]]
+    assert "session=a: not used for 60 s, ended" in caplog.text
 
 
 def test_a_transcript_without_end_is_cut(unheard, recorder, monkeypatch, caplog):
-    monkeypatch.setattr(stage_module, "MOST_CHARS", 10)
+    monkeypatch.setattr(transcripts, "MOST_CHARS", 10)
     unheard.feed(say("12345678", 1, fin=False), say("90abcdef", 1, seq=1, fin=False), say("gh", 1, seq=2))
     unheard.run()
     assert recorder.seen == [["1234567890"]]
@@ -233,7 +227,7 @@ def test_a_transcript_without_end_is_cut(unheard, recorder, monkeypatch, caplog)
 
 
 def test_unfinished_transcripts_do_not_pile_up(unheard, recorder, monkeypatch):
-    monkeypatch.setattr(stage_module, "MOST_OPEN", 2)
+    monkeypatch.setattr(transcripts, "MOST_OPEN", 2)
     for i in range(3):
         unheard.feed(say("begun ", i, f"s{i}", fin=False))
     unheard.run()
@@ -261,7 +255,7 @@ def test_the_fake_backend_tells_a_story_long_enough_to_interrupt():
 
 def test_what_the_user_said_in_a_segment_that_was_flushed_in_the_queue_is_remembered():
     recorder = Recorder()
-    driver = Driver(LlmStage(recorder), PORTS)
+    driver = Driver(make_stage(recorder), PORTS)
     driver.feed(say("first question", 1), control("flush", 2), say("second", 2))
     driver.feed(say("dropped", 3), control("drop", 3))
     driver.run()
@@ -272,7 +266,7 @@ def test_what_the_user_said_in_a_segment_that_was_flushed_in_the_queue_is_rememb
 
 def test_a_speaker_that_is_gone_holds_nobody_up():
     recorder = Recorder()
-    driver = Driver(LlmStage(recorder), PORTS)
+    driver = Driver(make_stage(recorder), PORTS)
     driver.feed(say("one", 1))
     driver.run()
     driver.feed(Played(port="played", samples=1, text_end=3, session_id="a", segment_id=1), say("two", 2))

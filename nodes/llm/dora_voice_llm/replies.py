@@ -1,137 +1,111 @@
-"""What was said in one session: the user's words, and of each reply what was heard. Pure bookkeeping."""
+"""Which replies of one session are still being heard, and what of them was. Pure bookkeeping."""
 
 from __future__ import annotations
 
 import re
 from bisect import insort
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from dora_voice.heard import heard_of
 
-MOST_TURNS = 1024
-"""More than fit into any usual context; the oldest go."""
-
-
-@dataclass(slots=True)
-class Turn:
-    """One segment: what the user said and what was answered. Positions are code points of the reply."""
+@dataclass(slots=True, eq=False)
+class Reply:
+    """What was answered in one segment. Positions are code points."""
 
     segment_id: int
-    user: str
-    reply: str = ""
+    turn_id: int
+    is_spoken: bool = True
+    """Somebody reports what is played; else all that was sent counts as heard."""
+    text: str = ""
     """All that was sent so far."""
     heard_end: int = 0
     is_sent: bool = False
     """All of the reply was sent."""
     is_cut: bool = False
     """The reply was flushed: nothing more is sent, the last report of what was heard may still come."""
-    is_past: bool = False
-    """What was heard is known and stays."""
 
     @property
-    def is_playing(self) -> bool:
-        return not (self.is_cut or self.is_past)
-
-    @property
-    def heard(self) -> str:
-        """The part of the reply that was heard, in whole words."""
-        return heard_of(self.reply, self.heard_end)
-
-    def settle(self) -> None:
-        """Nothing changes any more. A rest without a letter or digit has no sound, so it counts as heard."""
-        self.is_past = True
-        if not re.search(r"\w", self.reply[self.heard_end :]):
-            self.heard_end = len(self.reply)
+    def heard_end_with_silence(self) -> int:
+        """A rest without a letter or digit has no sound, so it counts as heard."""
+        return self.heard_end if re.search(r"\w", self.text[self.heard_end :]) else len(self.text)
 
 
 @dataclass(slots=True)
-class History:
-    """The turns of one session in the order of their segments.
+class Replies:
+    """Those whose end isn't known yet, in the order of their segments.
 
-    knows_heard: someone reports what is played; otherwise all that was sent counts as heard.
+    on_past: told of a reply, with `heard_end`, when what was heard of it is known for good.
     """
 
-    knows_heard: bool
-    turns: list[Turn] = field(default_factory=list)
+    on_past: Callable[[Reply], None]
+    _open: list[Reply] = field(default_factory=list)
 
-    def add(self, segment_id: int, user: str) -> Turn:
-        turn = Turn(segment_id, user)
-        insort(self.turns, turn, key=lambda turn: turn.segment_id)
-        del self.turns[:-MOST_TURNS]
-        return turn
+    def begin(self, reply: Reply) -> None:
+        insort(self._open, reply, key=lambda reply: reply.segment_id)
 
-    def add_past(self, segment_id: int, user: str) -> None:
-        """A turn that was flushed before there was a reply."""
-        if self._find(segment_id) is None:
-            self.add(segment_id, user).settle()
+    def __iter__(self) -> Iterator[Reply]:
+        return iter(self._open)
 
-    def lose(self, *, for_good: bool) -> None:
-        """The speaker crashed: what it was playing is cut where it was last heard of."""
-        self.knows_heard &= not for_good
-        for turn in self.turns:
-            if turn.is_sent and not turn.is_past:
-                turn.settle()
+    def before(self, segment_id: int) -> list[Reply]:
+        """Older replies whose end isn't known."""
+        return [reply for reply in self._open if reply.segment_id < segment_id]
 
-    def before(self, turn: Turn) -> list[Turn]:
-        return [older for older in self.turns if older.segment_id < turn.segment_id]
+    def is_playing(self, before_id: int) -> bool:
+        """Whether an older reply is heard, or made, and nobody cut it."""
+        return any(not reply.is_cut for reply in self.before(before_id))
 
-    def sent(self, turn: Turn) -> None:
-        """All of the reply was sent."""
-        turn.is_sent = True
-        if not self.knows_heard or not turn.reply.strip():
-            turn.heard_end = len(turn.reply)
-            turn.settle()
-
-    def played(self, segment_id: int, text_end: int | None, samples: int, *, is_last: bool) -> None:
-        """A report of the speaker. Without a position in the text, any sound at all means that all was heard."""
-        turn = self._find(segment_id)
-        if turn is None or turn.is_past:
-            return
-        position = text_end if text_end is not None else len(turn.reply) if samples else 0
-        turn.heard_end = max(turn.heard_end, min(position, len(turn.reply)))
-        if is_last:
-            turn.settle()
-
-    def flush(self, before_id: int) -> None:
-        for turn in self.turns:
-            if turn.segment_id < before_id:
-                self._cut(turn)
+    def sent(self, reply: Reply) -> None:
+        """All of it was sent."""
+        reply.is_sent = True
+        if not reply.is_spoken or not reply.text.strip():
+            reply.heard_end = len(reply.text)
+            self.settle(reply)
 
     def fail(self, segment_id: int) -> None:
-        """Nothing more of the reply is made; what was sent of it is still played."""
-        if turn := self._find(segment_id):
-            self.sent(turn)
+        """Nothing more of this reply is made; what was sent of it is still played."""
+        if reply := self._find(segment_id):
+            self.sent(reply)
+
+    def played(self, segment_id: int, text_end: int | None, samples: int, *, is_last: bool) -> Reply | None:
+        """A report of the speaker. Without a position in the text, any sound at all means that all was heard.
+
+        Returns the reply if it goes on, and was heard further than before.
+        """
+        if (reply := self._find(segment_id)) is None:
+            return None
+        position = text_end if text_end is not None else len(reply.text) if samples else 0
+        before, reply.heard_end = reply.heard_end, max(reply.heard_end, min(position, len(reply.text)))
+        if is_last:
+            self.settle(reply)
+        return reply if reply.heard_end > before and not is_last else None
+
+    def flush(self, before_id: int) -> None:
+        """Every older reply is cut. What was heard of it may still be reported."""
+        for reply in self.before(before_id):
+            reply.is_cut = True
+            if not reply.is_spoken:
+                reply.heard_end = len(reply.text)
+            if not reply.is_spoken or not reply.text:
+                self.settle(reply)
 
     def drop(self, segment_id: int) -> None:
-        self.turns = [turn for turn in self.turns if turn.segment_id != segment_id]
+        self._open = [reply for reply in self._open if reply.segment_id != segment_id]
 
-    def forget_oldest(self) -> None:
-        del self.turns[0]
+    def clear(self) -> None:
+        self._open.clear()
 
-    def messages(self, turn: Turn) -> list[dict[str, str]]:
-        """The conversation up to what the user says in `turn`, as role and content.
+    def lose(self) -> None:
+        """The speaker crashed: what it was playing is cut where it was last heard of."""
+        for reply in list(self._open):
+            if reply.is_sent:
+                self.settle(reply)
 
-        Roles alternate, as most templates demand: what the user said after a reply of which nothing was
-        heard goes on in the same message.
-        """
-        messages: list[dict[str, str]] = []
-        for each in [*self.before(turn), turn]:
-            if messages and messages[-1]["role"] == "user":
-                messages[-1]["content"] += f" {each.user}"
-            else:
-                messages.append({"role": "user", "content": each.user})
-            if each is not turn and each.heard.strip():
-                messages.append({"role": "assistant", "content": each.heard})
-        return messages
+    def settle(self, reply: Reply) -> None:
+        """What was heard of it is known and stays."""
+        if reply in self._open:
+            self._open.remove(reply)
+            reply.heard_end = reply.heard_end_with_silence
+            self.on_past(reply)
 
-    def _find(self, segment_id: int) -> Turn | None:
-        return next((turn for turn in self.turns if turn.segment_id == segment_id), None)
-
-    def _cut(self, turn: Turn) -> None:
-        if turn.is_past:
-            return
-        turn.is_cut = True
-        if not self.knows_heard:
-            turn.heard_end = len(turn.reply)
-        if not self.knows_heard or not turn.reply:
-            turn.settle()
+    def _find(self, segment_id: int) -> Reply | None:
+        return next((reply for reply in self._open if reply.segment_id == segment_id), None)

