@@ -1,8 +1,9 @@
 # make run     a conversation from the bundled recording, or AUDIO_IN=… ; files go to OUT_DIR=… (default: out/)
 # make test    ruff, pyright and all tests
-# Both set everything up first, once, in .venv. PYTHON=… and TORCH=… choose the Python and the torch of it.
+# make bench   how fast, beside others; some minutes
+# They set everything up first, once, in .venv. PYTHON=… and TORCH=… choose the Python and the torch of it.
 
-.PHONY: run test setup lint clean
+.PHONY: run test bench setup lint clean
 .DEFAULT_GOAL := run
 
 # The environment's own Python when there is one, else the first that is new enough.
@@ -24,6 +25,10 @@ test:
 	ruff format --check
 	pyright
 	python -m pytest
+
+bench:
+	@$(SETUP) --dev
+	python tests/bench/bench_session.py
 
 lint:
 	@$(SETUP) --dev

@@ -28,6 +28,26 @@ def test_an_apostrophe_is_part_of_its_word():
     assert heard_of("I don't know", 5) == "I"
 
 
+@pytest.mark.parametrize(
+    ("reply", "end", "heard"),
+    [
+        ("法国的首都是巴黎。", 4, "法国的首"),
+        ("我用 Python 写的。", 6, "我用"),
+        ("パリです", 2, "パリ"),
+        ("Bie\u0301n, s\u0131", 3, ""),
+        ("Oh 👩\u200d🚀!", 4, "Oh"),
+        ("Oh 👍🏽!", 4, "Oh"),
+        ("Oh 👍🏽!", 5, "Oh 👍🏽"),
+    ],
+)
+def test_words_without_spaces_and_characters_of_several_code_points_are_not_torn(reply, end, heard):
+    assert heard_of(reply, end) == heard
+
+
+def test_nothing_is_heard_before_the_beginning():
+    assert heard_of(REPLY, -3) == ""
+
+
 @given(st.text("ab '.,", max_size=30), st.integers(0, 30))
 def test_what_was_heard_is_a_beginning_of_the_reply_no_longer_than_what_was_played(reply, end):
     heard = heard_of(reply, end)
