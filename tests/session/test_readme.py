@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from readme import code_blocks
 from session.tiny_model import make_tiny_model
 
 README = Path(__file__).parents[2] / "libs/session/README.md"
 
 
 def test_what_it_shows_runs(tmp_path, capsys):
-    one_session, many = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    one_session, many = code_blocks(README, "python")
     names = {}
     exec(one_session.replace("path/or/hub-id", str(make_tiny_model(tmp_path))), names)
     assert "computed_tokens=" in capsys.readouterr().out
