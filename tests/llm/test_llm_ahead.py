@@ -80,6 +80,16 @@ def test_a_long_guess_is_left_within_a_slice_when_the_words_are_there(driver, re
     assert sum(recorder.extended) < 100
 
 
+def test_a_guess_that_is_refused_does_not_end_the_segment(recorder):
+    driver = Driver(make_stage(recorder, context_tokens=600), PORTS)
+    driver.feed(guess("word " * 300, 1))
+    assert driver.run() == []
+    driver.feed(say("Hello.", 1))
+    driver.run()
+    assert driver.sent[-1].error is None
+    assert recorder.seen[-1] == ["Hello."]
+
+
 def test_nothing_is_guessed_while_an_older_reply_is_being_heard(driver, recorder):
     driver.feed(say("Count.", 1))
     driver.run()

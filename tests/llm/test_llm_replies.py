@@ -21,7 +21,7 @@ def replies(past):
 
 
 def replied(replies, segment_id=1, text=TEXT, *, is_spoken=True):
-    reply = Reply(segment_id, segment_id, is_spoken=is_spoken)
+    reply = Reply(segment_id, segment_id, is_spoken)
     replies.begin(reply)
     reply.text = text
     replies.sent(reply)
@@ -99,7 +99,7 @@ def test_an_empty_reply_is_never_waited_for(replies):
 
 
 def test_a_failed_reply_is_over_when_what_was_sent_of_it_has_been_played(replies, past):
-    reply = Reply(1, 1)
+    reply = Reply(1, 1, is_spoken=True)
     replies.begin(reply)
     reply.text = "Well,"
     replies.fail(1)
@@ -111,9 +111,9 @@ def test_a_failed_reply_is_over_when_what_was_sent_of_it_has_been_played(replies
 def test_a_speaker_that_is_gone_leaves_what_it_last_told(replies, past):
     replied(replies)
     replies.played(1, 7, 100, is_last=False)
-    unsent = Reply(2, 2)
+    unsent = Reply(2, 2, is_spoken=True)
     replies.begin(unsent)
-    replies.lose()
+    replies.lose(for_good=False)
     assert past == {1: 7}
     assert replies.before(3) == [unsent], "what is still being made may be played by the next speaker"
 
@@ -123,3 +123,24 @@ def test_a_dropped_reply_never_was(replies, past):
     replies.drop(1)
     replies.played(1, 7, 100, is_last=True)
     assert past == {}
+
+
+def test_a_speaker_that_is_gone_for_good_reports_nothing_of_what_is_still_made(replies, past):
+    unsent = Reply(1, 1, is_spoken=True)
+    replies.begin(unsent)
+    unsent.text = "Well, then."
+    replies.lose(for_good=True)
+    replies.sent(unsent)
+    assert past == {1: 11}
+
+
+def test_a_reply_whose_sound_ended_in_the_middle_is_past_when_it_is_sent_and_was_heard_no_further(replies, past):
+    reply = Reply(1, 1, is_spoken=True)
+    replies.begin(reply)
+    reply.text = "The sea"
+    replies.played(1, 3, 100, is_last=True)
+    assert past == {}
+    reply.text = TEXT
+    replies.played(1, 20, 900, is_last=False)
+    replies.sent(reply)
+    assert past == {1: 3}

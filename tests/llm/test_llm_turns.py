@@ -61,7 +61,7 @@ def counts(caplog):
 
 
 def session_of(driver, session_id):
-    return driver.stage._conversations[session_id].session
+    return driver.stage._conversations.find(session_id)._session
 
 
 class Stateless:

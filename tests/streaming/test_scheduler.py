@@ -338,3 +338,76 @@ def test_a_finished_session_may_come_again():
     for _ in range(2):
         driver.feed(text("one", 1), Text(port="text", text="", session_id="a", finish=True))
         assert [m.text for m in driver.run() if m.text] == ["one"]
+
+
+CONCURRENT = Ports(
+    inputs={"text": Text, "guess": Text, "request": Text},
+    outputs={"text": Text, "result": Text},
+    reply="text",
+    feedback=frozenset({"guess"}),
+    ends_with=("text",),
+    concurrent=frozenset({"request"}),
+)
+
+
+class Asked:
+    """Serves a request in three steps; says a text back, breaks at a guess."""
+
+    def process(self, message: Message):
+        assert isinstance(message, Text)
+        if message.port == "guess":
+            raise RuntimeError("can't guess")
+        if message.port == "text":
+            yield Text(port="text", text=message.text, fin=True)
+            return
+        for step in "123":
+            yield Text(port="result", text=f"{message.text}{step}", fin=step == "3")
+
+
+def results(driver):
+    return [(m.segment_id, m.text) for m in driver.sent if m.port == "result"]
+
+
+def test_requests_of_one_session_do_not_wait_for_each_other():
+    driver = Driver(Asked(), CONCURRENT)
+    driver.feed_raw("request", "a", session_id="s", segment_id="1")
+    driver.feed_raw("request", "b", session_id="s", segment_id="2")
+    driver.run()
+    assert results(driver) == [(1, "a1"), (2, "b1"), (1, "a2"), (2, "b2"), (1, "a3"), (2, "b3")]
+    assert driver.scheduler.is_idle
+
+
+def test_a_request_without_ids_is_a_segment_of_its_own_and_so_is_the_text_after_it():
+    driver = Driver(Asked(), CONCURRENT)
+    driver.feed_raw("text", "hello", session_id="s", segment_id="5")
+    driver.feed_raw("request", "a", session_id="s")
+    driver.feed_raw("request", "b", session_id="s")
+    driver.feed_raw("text", "again", session_id="s")
+    driver.run()
+    assert {segment_id for segment_id, _ in results(driver)} == {6, 7}
+    assert [(m.segment_id, m.text) for m in driver.sent if m.port == "text"] == [(5, "hello"), (8, "again")]
+
+
+def test_the_first_request_of_a_session_is_its_first_segment():
+    driver = Driver(Asked(), CONCURRENT)
+    driver.feed_raw("request", "a")
+    driver.run()
+    assert {segment_id for segment_id, _ in results(driver)} == {1}
+
+
+def test_a_request_about_a_segment_that_is_over_is_served():
+    driver = Driver(Asked(), CONCURRENT)
+    driver.feed_raw("text", "hello", session_id="s", segment_id="1")
+    driver.feed_raw("request", "a", session_id="s", segment_id="1")
+    driver.run()
+    assert results(driver)[-1] == (1, "a3")
+
+
+def test_what_fails_on_feedback_ends_no_segment(caplog):
+    driver = Driver(Asked(), CONCURRENT)
+    driver.feed_raw("guess", "hel", session_id="s", segment_id="1")
+    driver.feed_raw("guess", "", session_id="s", segment_id="1", error="crash: gone", fin="true")
+    driver.feed_raw("text", "hello", session_id="s", segment_id="1")
+    driver.run()
+    assert [(m.text, m.error) for m in driver.sent] == [("hello", None)]
+    assert "can't guess" in caplog.text

@@ -238,10 +238,16 @@ class Intake:
         if message.segment_id is not None:
             return replace(message, session_id=session_id)
         newest = Segment(session_id, self._newest.get(session_id, 1))
-        is_over = self._fragments.has_ended(newest, message.port) or self._gate.is_dead(newest)
+        is_over = self._is_over(newest, message.port) or self._gate.is_dead(newest)
         if not isinstance(message, (Played, Control)) and (is_over or message.flush):
             newest = self._next(session_id)
         return replace(message, session_id=session_id, segment_id=newest.segment_id)
+
+    def _is_over(self, newest: Segment, port: str) -> bool:
+        """Whether what comes next on this input is no part of the newest segment any more."""
+        if port in self._ports.concurrent:
+            return newest.session_id in self._newest
+        return any(self._fragments.has_ended(newest, each) for each in {port, *self._ports.concurrent})
 
     def _next(self, session_id: str) -> Segment:
         return Segment(session_id, self._newest.get(session_id, 0) + 1)

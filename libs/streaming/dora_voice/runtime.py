@@ -217,7 +217,7 @@ def _wiring(node: Any, ports: Ports) -> Wiring:
 def _run_name(node: Any) -> str:
     """The dataflow's id, new with every run, and the node's own."""
     own_id = re.search(r"^node_id: (.+)$", os.environ.get("DORA_NODE_CONFIG", ""), re.MULTILINE)
-    return f"{node.dataflow_id()}-{own_id[1].strip()}" if own_id and hasattr(node, "dataflow_id") else ""
+    return f"{node.dataflow_id()}-{own_id[1].strip()}" if own_id else ""
 
 
 def _exit(code: int, why: str) -> NoReturn:

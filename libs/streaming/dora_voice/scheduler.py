@@ -31,8 +31,10 @@ class Lane:
     """What waits on one input of one session, and what runs there."""
 
     session_id: str
-    name: str
-    """The input's, or that of other work; a number is added where messages don't wait for each other."""
+    port: str
+    """The input's name, or that of other work."""
+    number: int = 0
+    """Of the message, where messages don't wait for each other."""
     queue: deque[tuple[int, Arrival]] = field(default_factory=deque)
     work: Work | None = None
     message: Message | None = None
@@ -72,7 +74,7 @@ class Scheduler:
         self._outgoing = Outgoing(ports, intake.is_dead, surroundings.clock, send)
         self._line = count()
         self._inbox: deque[Notice | Lost | Arrival] = deque()
-        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._lanes: dict[tuple[str, str, int], Lane] = {}
         self._last_input = next((port for port in ports.ends_with if port in surroundings.wired), None)
         if hasattr(stage, "started"):
             self._stage.started(surroundings)
@@ -145,11 +147,11 @@ class Scheduler:
             self._inbox.popleft()
 
     def _lane_for(self, message: Message, place: int) -> Lane:
-        name = f"{message.port} {place}" if message.port in self._ports.concurrent else message.port
-        return self._lane(message.segment.session_id, name)
+        number = place if message.port in self._ports.concurrent else 0
+        return self._lane(message.segment.session_id, message.port, number)
 
-    def _lane(self, session_id: str, name: str) -> Lane:
-        return self._lanes.setdefault((session_id, name), Lane(session_id, name))
+    def _lane(self, session_id: str, port: str, number: int = 0) -> Lane:
+        return self._lanes.setdefault((session_id, port, number), Lane(session_id, port, number))
 
     def _act_on(self, notice: Notice | Lost) -> None:
         if isinstance(notice, Lost):
@@ -171,14 +173,14 @@ class Scheduler:
 
     def _drop_if_empty(self, lane: Lane) -> None:
         if lane.work is None and not lane.queue:
-            self._lanes.pop((lane.session_id, lane.name), None)
+            self._lanes.pop((lane.session_id, lane.port, lane.number), None)
 
     def _end(self, lane: Lane) -> None:
         """Nothing is left of this lane."""
         self._close_work(lane)
         for _, arrival in lane.queue:
             self._intake.began(arrival.message)
-        del self._lanes[lane.session_id, lane.name]
+        del self._lanes[lane.session_id, lane.port, lane.number]
 
     def _advance(self, lane: Lane) -> None:
         if lane.work is None and not self._begin(lane):
@@ -221,7 +223,7 @@ class Scheduler:
             self._outgoing.commit(message.segment)
         if message.speculative and self._outgoing.is_committed(message.segment):
             lane.message = message = replace(message, speculative=False)
-        if _is_data(message) and self._ports.reply:
+        if self._is_answered(message):
             if message.error:
                 self._end_with_error(message, message.error)
                 self._done(lane)
@@ -252,7 +254,7 @@ class Scheduler:
             raise error
         message = lane.message
         log.error("%s in %s", _describe(error), _where(lane), exc_info=error)
-        if message is not None and self._ports.reply and _is_data(message):
+        if message is not None and self._is_answered(message):
             self._end_with_error(message, _describe(error))
         self._close_work(lane)
         self._done(lane)
@@ -291,7 +293,15 @@ class Scheduler:
             return False
         return self._intake.is_dead(message.segment)
 
+    def _is_answered(self, message: Message) -> bool:
+        """Whether this message's segment ends on the reply output with what is made of it. What comes as feedback only
+        adds to what other inputs bring."""
+        return self._ports.reply is not None and _is_data(message) and message.port not in self._ports.feedback
+
     def _is_over(self, message: Message) -> bool:
+        """Whether its segment got its fin already. Where messages don't wait for each other, the stage decides."""
+        if message.port in self._ports.concurrent:
+            return False
         return _is_data(message) and self._ports.reply is not None and self._outgoing.is_over(message.segment)
 
     def _wake_due(self) -> None:
@@ -334,5 +344,5 @@ def _describe(error: Exception) -> str:
 def _where(lane: Lane) -> str:
     message = lane.message
     if message is None:
-        return f"session={lane.session_id} {lane.name}"
+        return f"session={lane.session_id} {lane.port}"
     return f"input {message.port!r} session={message.session_id} segment={message.segment_id}"

@@ -42,7 +42,8 @@ class Ports:
     feedback: inputs that never end a node by closing, because they come from further down.
     ends_with: the inputs whose `finish` ends a session here; the first of them that is wired counts.
     continuous: inputs that know no segments (a microphone's audio): all of it is segment 0, and never stale.
-    concurrent: inputs whose messages don't wait for each other: the stage puts their work in order itself.
+    concurrent: inputs whose messages are each a segment of their own, unless they say otherwise, and don't wait for
+        each other: the stage puts their work in order itself.
     unordered: inputs whose fragments the stage puts together by seq itself, in any order of arrival.
     rate_hz: the sample rate of audio that doesn't say its own.
     remembered: inputs that still count when their segment was flushed: what the user said stays said.
@@ -71,7 +72,7 @@ class Surroundings:
     wired: frozenset[str] = field(default_factory=frozenset)
     """Inputs that are connected in this dataflow."""
     wired_outputs: frozenset[str] = field(default_factory=frozenset)
-    """Outputs that are connected in this dataflow."""
+    """Outputs that this dataflow declares; dora doesn't tell whether somebody listens."""
     restarts: int = 0
     """How often this node was restarted after a crash."""
     run: str = ""

@@ -224,6 +224,9 @@ class FakeNode:
     def restart_count(self) -> int:
         return self._restart_count
 
+    def dataflow_id(self) -> str:
+        return "fake"
+
 
 def event(port: str, value: Any, **metadata: Any) -> dict[str, Any]:
     """An input event: `value` is an Arrow array, samples, a text, or a number."""

@@ -19,7 +19,9 @@ class Config:
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "where the model computes", backends=MODEL_ONLY)
     threads: int = setting(0, "compute threads; 0: what is fastest here", minimum=0, backends=MODEL_ONLY)
     system_prompt: str = setting(SYSTEM_PROMPT, "what the model is told first", backends=MODEL_ONLY)
-    language: str = setting("", "language of the replies, e.g. de; empty: the model's choice", backends=MODEL_ONLY)
+    reply_language: str = setting(
+        "", "language of the replies, e.g. de; empty: the model's choice", backends=MODEL_ONLY
+    )
     max_reply_tokens: int = setting(
         120, "a reply stops at its first sentence end after half of this, or then", minimum=1, backends=MODEL_ONLY
     )

@@ -1,189 +1,365 @@
-"""One session at work: whose turn it is, and what of its replies was heard."""
+"""One session at work: what is said, what is answered, and what of that was heard."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 
-from dora_voice.messages import Played, Segment, Text
+from dora_voice.messages import Played, Text
 from dora_voice.stage import Wait
-from dora_voice_llm.journal import Journal, Past
-from dora_voice_llm.line import Line, Place
+from dora_voice_llm import past
+from dora_voice_llm.fair_lock import Ticket
+from dora_voice_llm.journal import Journal
+from dora_voice_llm.past import Entry, Past, Unheard
 from dora_voice_llm.replies import Replies, Reply
 from dora_voice_llm.spoken_end import is_long_enough
-from dora_voice_session.requests import Generate
+from dora_voice_session.refused import RefusedError
 from dora_voice_session.schema import (
     ChatMessage,
+    Generation,
+    PrefillResult,
     RollbackResult,
+    SessionSettings,
     StreamingChunk,
     StreamingConfig,
+    StreamingRequest,
     StreamingResponse,
 )
 from dora_voice_session.session import Session
+from dora_voice_session.turns import Turns
 from dora_voice_session.work import Work
 
 log = logging.getLogger("dora_voice.llm")
 
+MOST_REMEMBERED = 256
 HEARD_WAIT_MS = 200
 """How long the last report about a cut reply is waited for."""
 
+Answer = Work[Text | StreamingChunk | None, StreamingResponse]
+"""Chunks of a reply, and the fragments of it that are to be spoken."""
+
 
 class Conversation:
-    """`knows_heard`: somebody reports what is played."""
+    """Whoever computes holds the session's lock. What the session refuses is raised as RefusedError."""
 
     def __init__(self, session: Session, journal: Journal, *, knows_heard: bool) -> None:
-        self.session = session
         self.knows_heard = knows_heard
-        self.line = Line()
-        self.replies = Replies(self._settle)
+        """Somebody reports what is played."""
+        self._session = session
         self._journal = journal
-        self._speculative: set[int] = set()
-        """Segments of which nothing is written down yet."""
+        self._replies = Replies(self._settle)
+        self._uncommitted: set[int] = set()
+        """Turns of which nothing is written down yet."""
+        self._guess: int | None = None
+        """The turn that is only guessed so far."""
+        self._spoken: deque[int] = deque(maxlen=MOST_REMEMBERED)
+        """Segments that have a spoken reply."""
+        self._has_ended = False
 
-    # What the user says
+    # What is said
 
     def say(self, segment_id: int, text: str, *, is_speculative: bool) -> None:
         """All that the user said in a segment."""
-        self.session.revise([ChatMessage(role="user", content=text)], turn_id=segment_id)
-        if is_speculative:
-            self._speculative.add(segment_id)
-        else:
-            self._journal.said(self._segment(segment_id), text)
+        if self._guess == segment_id:
+            self._guess = None
+        if not self._session.revise([ChatMessage(role="user", content=text)], turn_id=segment_id):
+            raise RefusedError("bad_request", f"segment {segment_id}: expected a new one, this has its message already")
+        self._uncommitted.add(segment_id)
+        if not is_speculative:
+            self.commit(segment_id)
+
+    def guess(self, segment_id: int, text: str, ticket: Ticket) -> Generator[None, None, None]:
+        """Computes what the user has probably said so far, until somebody else needs the session."""
+        if self._replies.before(segment_id):
+            return
+        if self._guess != segment_id:
+            self._drop_guess()
+        if self._session.revise([ChatMessage(role="user", content=text)], turn_id=segment_id, is_open=True):
+            self._guess = segment_id
+            for _ in self._session.compute():
+                yield
+                if ticket.has_waiters:
+                    return
+
+    def reject(self, segment_id: int) -> None:
+        """Nothing was said in a segment, whatever was guessed."""
+        if self._guess == segment_id:
+            self._drop_guess()
 
     def commit(self, segment_id: int) -> None:
         """The segment is real: what there is of it is written down."""
-        if segment_id in self._speculative and (turn := self.session.turns.find(segment_id)):
-            self._journal.said(self._segment(segment_id), turn.messages[-1].text)
-            self._journal.replied(self._segment(segment_id), turn.reply or "")
-        self._speculative.discard(segment_id)
+        if segment_id in self._uncommitted and (turn := self._session.turns.find(segment_id)):
+            self._write(past.said(segment_id, turn.messages[-1].text))
+            if turn.reply is not None:
+                open_reply = next((reply for reply in self._replies if reply.turn_id == segment_id), None)
+                known = Reply(segment_id, segment_id, is_spoken=False, text=turn.reply)
+                self._write(past.replied(open_reply or known, 0, turn.reply))
+                if open_reply is None:
+                    self._write(past.heard(segment_id, len(turn.reply)))
+        self._uncommitted.discard(segment_id)
+
+    def flush(self, before_id: int) -> None:
+        """Older replies are cut; what the user said stays said."""
+        self._replies.flush(before_id)
+        for segment_id in sorted(turn_id for turn_id in self._uncommitted if turn_id < before_id):
+            self.commit(segment_id)
+        if self._guess is not None and self._guess < before_id:
+            self._drop_guess()
 
     def drop(self, segment_id: int) -> None:
         """The segment never happened."""
-        self._speculative.discard(segment_id)
-        self.replies.drop(segment_id)
-        if self.session.drop(segment_id):
-            self._journal.dropped(self._segment(segment_id))
+        is_written = segment_id not in self._uncommitted and segment_id != self._guess
+        if self._guess == segment_id:
+            self._guess = None
+        self._uncommitted.discard(segment_id)
+        self._replies.drop(segment_id)
+        if self._session.drop(segment_id) and is_written:
+            self._write(past.dropped(segment_id))
 
-    def drop_guess(self, segment_id: int) -> None:
-        """What was guessed of the segment came to nothing."""
-        if (turn := self.session.turns.find(segment_id)) and turn.is_open:
-            self.drop(segment_id)
+    def configure(self, settings: SessionSettings) -> None:
+        self._session.configure(settings)
+        self._write_whole()
 
-    def read_ahead(self, segment_id: int, guess: str) -> Generator[None, None, None]:
-        """Computes what the user has probably said so far, until somebody needs the session."""
-        if not self.line.is_empty or self.replies.before(segment_id):
-            return
-        with self.line.place() as place:
-            if self.session.revise([ChatMessage(role="user", content=guess)], turn_id=segment_id, is_open=True):
-                for _ in self.session.compute():
-                    yield
-                    if place.is_wanted:
-                        return
+    def prefill(self, request: StreamingRequest, segment_id: int, *, replace: bool) -> Work[None, PrefillResult]:
+        """Reads the messages of a request; `replace`: in place of the history."""
+        self._drop_guess()
+        with self._written_if_closed():
+            result = yield from self._session.prefill(request, new_id=segment_id, replace=replace)
+        if replace:
+            self._replies.clear()
+        self._write_added(request, segment_id, whole=replace)
+        return result
 
-    # What is answered, and heard
+    def history(self) -> list[ChatMessage]:
+        """What was said and heard, without what is only guessed."""
+        return [ChatMessage.model_validate(message) for message in self._known_turns().messages()]
 
-    def hear(self, played: Played) -> None:
-        """A report of the speaker."""
-        segment_id = played.segment.segment_id
-        reply = self.replies.played(segment_id, played.text_end, played.samples, is_last=played.fin)
-        if reply and reply.turn_id not in self._speculative:
-            self._journal.playing(self._segment(reply.turn_id), reply.heard_end)
+    # What is answered
 
-    def until_past_is_known(self, segment_id: int) -> Generator[Wait, float, None]:
+    @property
+    def is_busy(self) -> bool:
+        """Whether a reply is made, or heard."""
+        return any(True for _ in self._replies)
+
+    def until_past_is_known(self, segment_id: int, ticket: Ticket) -> Generator[Wait, float, None]:
         """Waits while an older reply is played, then a little for the last report about one that was cut."""
-        while self.replies.is_playing(segment_id):
+        while self._replies.is_playing(segment_id) and not ticket.is_cancelled:
             yield Wait()
         left_ms: float = HEARD_WAIT_MS
-        while left_ms > 0 and self.replies.before(segment_id):
+        while left_ms > 0 and self._replies.before(segment_id) and not ticket.is_cancelled:
             left_ms = yield Wait(at_most_ms=left_ms)
-        for reply in self.replies.before(segment_id):
-            self.replies.settle(reply)
+        if not ticket.is_cancelled:
+            for reply in self._replies.before(segment_id):
+                self._replies.settle(reply)
 
-    def answer(self, segment_id: int, place: Place) -> Work[StreamingChunk | None, StreamingResponse]:
-        """The spoken reply to what the user said in a segment."""
-        is_enough = partial(is_long_enough, most_tokens=self.session.generation.max_new_tokens)
-        chunks = self.session.generate(
+    def answer(self, segment_id: int, ticket: Ticket) -> Answer:
+        """The spoken reply to what the user said in a segment. A message that can't be answered was never said."""
+        is_enough = partial(is_long_enough, most_tokens=self._session.generation.max_new_tokens)
+        chunks = self._session.generate(
             StreamingConfig(),
             turn_id=segment_id,
             must_speak=True,
             is_enough=is_enough,
-            is_stopped=lambda: place.is_stopped,
+            is_stopped=lambda: ticket.is_cancelled,
         )
-        return self._watched(Reply(segment_id, segment_id, is_spoken=self.knows_heard), chunks)
+        try:
+            return (yield from self._reply(chunks, segment_id, lambda: segment_id, is_spoken=True))
+        except RefusedError:
+            self.drop(segment_id)
+            raise
 
     def generate(
-        self, segment_id: int, request: Generate, place: Place, *, is_spoken: bool
-    ) -> Work[StreamingChunk | None, StreamingResponse]:
-        """The reply to what was requested last."""
-        turn_id = self.session.turns.last.turn_id if self.session.turns.last else segment_id
-        chunks = self.session.generate(request.streaming, request.generation, is_stopped=lambda: place.is_stopped)
-        return self._watched(Reply(segment_id, turn_id, is_spoken=is_spoken and self.knows_heard), chunks)
+        self,
+        streaming: StreamingConfig | None,
+        generation: Generation | None,
+        segment_id: int,
+        ticket: Ticket,
+        *,
+        can_speak: bool,
+    ) -> Answer:
+        """The reply to what was read last."""
+        self._drop_guess()
+        is_spoken = can_speak and (streaming or self._session.streaming).generate_audio
+        chunks = self._session.generate(streaming, generation, is_stopped=lambda: ticket.is_cancelled)
+        return self._reply(chunks, segment_id, self._last_turn_id, is_spoken=is_spoken)
 
-    def _watched(
-        self, reply: Reply, chunks: Work[StreamingChunk | None, StreamingResponse]
-    ) -> Work[StreamingChunk | None, StreamingResponse]:
-        """Passes the chunks on, and keeps track of what is sent and written down."""
-        self.replies.begin(reply)
+    def complete(self, request: StreamingRequest, segment_id: int, ticket: Ticket, *, can_speak: bool) -> Answer:
+        """Reads the messages of a request, and answers them."""
+
+        def read() -> int:
+            self._write_added(request, segment_id, whole=False)
+            return self._last_turn_id()
+
+        self._drop_guess()
+        is_spoken = can_speak and request.streaming.generate_audio
+        chunks = self._session.complete(request, new_id=segment_id, is_stopped=lambda: ticket.is_cancelled)
+        with self._written_if_closed():
+            return (yield from self._reply(chunks, segment_id, read, is_spoken=is_spoken))
+
+    def hear(self, played: Played) -> None:
+        """A report of the speaker."""
+        segment_id = played.segment.segment_id
+        reply = self._replies.played(segment_id, played.text_end, played.samples, is_last=played.fin)
+        if reply and reply.turn_id not in self._uncommitted:
+            self._write(past.playing(reply))
+
+    def lose_speaker(self, *, for_good: bool) -> None:
+        self.knows_heard &= not for_good
+        self._replies.lose(for_good=for_good)
+
+    def fail(self, segment_id: int) -> None:
+        """Nothing more comes of the segment."""
+        self._replies.fail(segment_id)
+        self.reject(segment_id)
+
+    def rollback(self) -> RollbackResult:
+        result = self._session.rollback()
+        if result.success:
+            self._replies.clear()
+            self._write_whole()
+        return result
+
+    def reset(self) -> None:
+        self._guess = None
+        self._uncommitted.clear()
+        self._session.reset()
+        self._replies.clear()
+        self._write_whole()
+
+    # Before and after
+
+    def past(self) -> Past:
+        """What is committed."""
+        turns = Turns(turn for turn in self._known_turns() if turn.turn_id not in self._uncommitted)
+        unheard = {
+            reply.turn_id: Unheard(
+                reply.turn_id, reply.segment_id, reply.heard_end if reply.is_spoken else len(reply.text)
+            )
+            for reply in self._replies
+            if reply.turn_id not in self._uncommitted
+        }
+        return Past(self._session.settings, turns, unheard)
+
+    def take_up(self, known: Past) -> None:
+        """Goes on after a crash. What was being played then is heard to wherever the speaker still says."""
+        self._session.turns = known.turns.copy()
+        if known.settings is not None:
+            self._session.configure(known.settings)
+        for unheard in known.unheard.values():
+            turn = self._session.turns.find(unheard.turn_id)
+            reply = Reply(unheard.segment_id, unheard.turn_id, self.knows_heard, turn.reply or "" if turn else "")
+            reply.heard_end, reply.is_sent, reply.is_cut = unheard.text_end, True, True
+            self._replies.begin(reply)
+
+    def end(self) -> None:
+        """Nothing is written about it any more."""
+        self._write(past.ended())
+        self._has_ended = True
+
+    def _reply(
+        self,
+        chunks: Work[StreamingChunk | None, StreamingResponse],
+        segment_id: int,
+        begin: Callable[[], int],
+        *,
+        is_spoken: bool,
+    ) -> Answer:
+        """Passes the chunks on, speaks them, and keeps track of what is sent. `begin` tells the turn, at the first."""
+        if is_spoken and segment_id in self._spoken:
+            raise RefusedError("bad_request", f"segment {segment_id}: expected a new one, this has its reply already")
+        reply: Reply | None = None
         try:
             with closing(chunks):
                 while True:
                     chunk = next(chunks)
-                    if chunk is not None:
-                        reply.text += chunk.text_delta
-                        if reply.turn_id not in self._speculative:
-                            self._journal.replied(self._segment(reply.turn_id), chunk.text_delta)
+                    if chunk is None:
+                        yield None
+                        continue
+                    if reply is None:
+                        reply = self._begin(segment_id, begin(), is_spoken=is_spoken)
+                    self._send(reply, chunk.text_delta)
                     yield chunk
+                    if is_spoken and chunk.text_delta:
+                        yield self._fragment(chunk.text_delta, len(reply.text))
         except StopIteration as done:
-            self.replies.sent(reply)
-            return done.value
+            response: StreamingResponse = done.value
         finally:
-            usage = self.session.usage
-            log.info(
-                "turn session=%s segment=%d prefilled=%d reused=%d replayed=%d generated=%d",
-                *(self.session.session_id, reply.segment_id, usage.computed_tokens, usage.reused_tokens),
-                *(usage.replayed_tokens, usage.generated_tokens),
-            )
+            self._log_turn(segment_id)
+        if reply is not None:
+            self._replies.sent(reply)
+        if is_spoken:
+            yield self._fragment("", len(response.full_text), fin=True)
+        return response
 
-    def fragment(self, text: str, end: int, *, fin: bool = False) -> Text:
-        """A piece of a spoken reply; with it, the reply has `end` code points."""
-        language = self.session.settings.language
-        return Text(port="text", text=text, text_start=end - len(text), text_end=end, fin=fin, language=language)
+    def _begin(self, segment_id: int, turn_id: int, *, is_spoken: bool) -> Reply:
+        if self._session.usage.dropped_turns:
+            self._write_whole()
+        if is_spoken:
+            self._spoken.append(segment_id)
+        reply = Reply(segment_id, turn_id, is_spoken and self.knows_heard)
+        self._replies.begin(reply)
+        return reply
 
-    # What is done to the past
-
-    def rollback(self) -> RollbackResult:
-        result = self.session.rollback()
-        if result.success:
-            self.replies.clear()
-            self.write_down()
-        return result
-
-    def reset(self) -> None:
-        self.session.reset()
-        self.replies.clear()
-        self.write_down()
-
-    def write_down(self) -> None:
-        """The whole past, after it was changed otherwise than by going on."""
-        unheard = {reply.turn_id: reply.heard_end for reply in self.replies}
-        self._journal.replaced(self.session.session_id, self.session.settings, self.session.turns, unheard)
-
-    def take_up(self, past: Past) -> None:
-        """Goes on after a crash. What was being played then is heard to wherever the speaker still says."""
-        self.session.turns = past.turns.copy()
-        if past.settings is not None:
-            self.session.configure(past.settings)
-        for turn_id, heard_end in past.unheard.items():
-            turn = self.session.turns.find(turn_id)
-            text = turn.reply if turn and turn.reply else ""
-            self.replies.begin(Reply(turn_id, turn_id, self.knows_heard, text, heard_end, is_sent=True, is_cut=True))
+    def _send(self, reply: Reply, delta: str) -> None:
+        start, reply.text = len(reply.text), reply.text + delta
+        if delta and reply.turn_id not in self._uncommitted:
+            self._write(past.replied(reply, start, delta))
 
     def _settle(self, reply: Reply) -> None:
-        self.session.heard(reply.heard_end, reply.turn_id)
-        if reply.turn_id not in self._speculative:
-            self._journal.heard(self._segment(reply.turn_id), reply.heard_end)
+        self._session.heard(reply.heard_end, reply.turn_id)
+        if reply.turn_id not in self._uncommitted:
+            self._write(past.heard(reply.turn_id, reply.heard_end))
 
-    def _segment(self, segment_id: int) -> Segment:
-        return Segment(self.session.session_id, segment_id)
+    def _fragment(self, text: str, end: int, *, fin: bool = False) -> Text:
+        """A piece of a spoken reply; with it, the reply has `end` code points."""
+        language = self._session.settings.language
+        return Text(port="text", text=text, text_start=end - len(text), text_end=end, fin=fin, language=language)
+
+    def _drop_guess(self) -> None:
+        if self._guess is not None:
+            guess, self._guess = self._guess, None
+            self._session.drop(guess)
+
+    def _known_turns(self) -> Turns:
+        return Turns(turn for turn in self._session.turns if turn.turn_id != self._guess)
+
+    def _last_turn_id(self) -> int:
+        last = self._session.turns.last
+        assert last is not None
+        return last.turn_id
+
+    @contextmanager
+    def _written_if_closed(self) -> Iterator[None]:
+        """What is refused has changed nothing; what is closed half-way stays said."""
+        try:
+            yield
+        except RefusedError:
+            raise
+        except BaseException:
+            self._write_whole()
+            raise
+
+    def _write_added(self, request: StreamingRequest, segment_id: int, *, whole: bool) -> None:
+        has_system = any(message.role == "system" for message in request.messages)
+        if whole or has_system or self._session.usage.dropped_turns:
+            self._write_whole()
+        else:
+            self._write(past.added(request.messages, segment_id, is_open=not request.is_last_chunk))
+
+    def _write_whole(self) -> None:
+        self._write(self.past().whole())
+
+    def _write(self, entry: Entry) -> None:
+        if not self._has_ended:
+            self._journal.add(self._session.session_id, entry)
+
+    def _log_turn(self, segment_id: int) -> None:
+        usage = self._session.usage
+        log.info(
+            "turn session=%s segment=%d prefilled=%d reused=%d replayed=%d generated=%d",
+            *(self._session.session_id, segment_id, usage.computed_tokens, usage.reused_tokens),
+            *(usage.replayed_tokens, usage.generated_tokens),
+        )

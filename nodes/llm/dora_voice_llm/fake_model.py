@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dora_voice_session.model import ChatMessage
+from dora_voice_session.model import TemplateMessage
 
 STORY = (
     "Once upon a time there was a small robot who lived in a lighthouse by the sea. Every evening it climbed the "
@@ -34,7 +34,9 @@ class FakeModel:
         self._numbers: dict[str, int] = {}
         self.end_tokens: frozenset[int] = frozenset(self.tokenize(END))
 
-    def render(self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **switches: bool) -> str:
+    def render(
+        self, messages: Sequence[TemplateMessage], *, add_generation_prompt: bool = True, **switches: bool
+    ) -> str:
         said = "".join(f"<{message['role']}>{message['content']}{END}" for message in messages)
         return said + ("<assistant>" if add_generation_prompt else "")
 

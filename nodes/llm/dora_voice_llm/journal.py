@@ -6,144 +6,102 @@ survives the process. The file bears the name of the run: another run never read
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from dora_voice.messages import Segment
-from dora_voice_session.schema import ChatMessage, SessionSettings
-from dora_voice_session.turns import Turn, Turns
+from dora_voice_llm import past
+from dora_voice_llm.past import Entry, Past
 
 log = logging.getLogger("dora_voice.llm")
 
+PREFIX = "dora-voice-llm-"
+"""Of the names of journals: nothing else in their folder is touched."""
 LARGEST_BYTES = 16 * 2**20
-"""Then what is over is left out, and the file is written anew."""
+"""Then what is over is left out, and the file is written anew; and again when it has doubled."""
 LEFT_BEHIND_S = 24 * 3600
-"""Files of other runs that nobody has written to for this time are those of runs that were killed."""
-
-
-@dataclass(slots=True)
-class Past:
-    """What is known of one session."""
-
-    settings: SessionSettings | None = None
-    turns: Turns = field(default_factory=Turns)
-    unheard: dict[int, int] = field(default_factory=dict)
-    """Turns whose reply hasn't been heard to its end, and the code point up to where it was by now."""
+"""Journals that nobody has written to for this time are those of runs that were killed."""
 
 
 class Journal:
-    """Without a path, nothing is written. `past` is what the file says, by session."""
+    """Without a run's name, nothing is written. `present` tells what is known now, to begin anew with."""
 
-    def __init__(self, path: Path | None = None, *, is_restart: bool = False) -> None:
-        self.past: dict[str, Past] = {}
-        self._path = path
+    def __init__(self, folder: Path, run: str, present: Callable[[], Mapping[str, Past]]) -> None:
+        self._path = folder / f"{PREFIX}{run}.jsonl"
+        self._present = present
         self._file: TextIO | None = None
-        if path is not None:
-            self._begin(path, is_restart)
+        self._largest_bytes = LARGEST_BYTES
+        self._is_wanted = bool(run)
 
-    def said(self, segment: Segment, text: str) -> None:
-        self._add(segment.session_id, said=segment.segment_id, text=text)
-
-    def replied(self, segment: Segment, delta: str) -> None:
-        self._add(segment.session_id, replied=segment.segment_id, text=delta)
-
-    def playing(self, segment: Segment, text_end: int) -> None:
-        self._add(segment.session_id, playing=segment.segment_id, text_end=text_end)
-
-    def heard(self, segment: Segment, text_end: int) -> None:
-        self._add(segment.session_id, heard=segment.segment_id, text_end=text_end)
-
-    def dropped(self, segment: Segment) -> None:
-        self._add(segment.session_id, dropped=segment.segment_id)
-
-    def replaced(self, session_id: str, settings: SessionSettings, turns: Turns, unheard: dict[int, int]) -> None:
-        self._add(session_id, **_whole(Past(settings, turns, unheard)))
-
-    def ended(self, session_id: str) -> None:
-        self._add(session_id, ended=True)
-
-    def close(self) -> None:
-        """The run is over: there is nothing to go on with."""
-        self._stop_writing()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
-
-    def _begin(self, path: Path, is_restart: bool) -> None:
+    def begin(self, *, is_restart: bool) -> dict[str, Past]:
+        """What the process before this one has left, by session. Writing begins with `begin_anew`."""
+        if not self._is_wanted:
+            return {}
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _clean_up(path)
-            if is_restart and path.exists():
-                self._read(path)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._clean_up()
+            return _read(self._path) if is_restart and self._path.exists() else {}
+        except OSError as error:
+            self._give_up(error)
+            return {}
+
+    def begin_anew(self) -> None:
+        """Writes what is known now to a new file, which then takes the old one's place."""
+        if not self._is_wanted:
+            return
+        try:
             self._write_anew()
         except OSError as error:
             self._give_up(error)
 
-    def _add(self, session_id: str, **what: Any) -> None:
+    def add(self, session_id: str, entry: Entry) -> None:
         if self._file is None:
             return
-        entry = {"session": session_id, **what}
-        self._apply(entry)
         try:
-            self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            self._file.write(_line(session_id, entry))
             self._file.flush()
-            if self._file.tell() > LARGEST_BYTES:
+            if self._file.tell() > self._largest_bytes:
                 self._write_anew()
         except OSError as error:
             self._give_up(error)
 
-    def _apply(self, entry: dict[str, Any]) -> None:
-        """What one line says."""
-        if "ended" in entry:
-            self.past.pop(entry["session"], None)
-            return
-        past = self.past.setdefault(entry["session"], Past())
-        if "turns" in entry:
-            settings = SessionSettings.model_validate(entry["settings"]) if entry["settings"] else None
-            unheard = {int(turn_id): text_end for turn_id, text_end in entry["unheard"].items()}
-            self.past[entry["session"]] = Past(settings, Turns(map(_turn, entry["turns"])), unheard)
-        elif "said" in entry:
-            past.turns.revise([ChatMessage(role="user", content=entry["text"])], turn_id=entry["said"])
-        elif "replied" in entry and (turn := past.turns.find(entry["replied"])):
-            turn.reply = (turn.reply or "") + entry["text"]
-            past.unheard.setdefault(turn.turn_id, 0)
-        elif "playing" in entry:
-            past.unheard[entry["playing"]] = entry["text_end"]
-        elif "heard" in entry:
-            past.turns.cut(entry["heard"], entry["text_end"])
-            past.unheard.pop(entry["heard"], None)
-        elif "dropped" in entry:
-            past.turns.drop(entry["dropped"])
-            past.unheard.pop(entry["dropped"], None)
-
-    def _read(self, path: Path) -> None:
-        # Not splitlines: what people say may contain other line separators.
-        for line in filter(None, path.read_text(encoding="utf-8", errors="replace").split("\n")):
-            try:
-                self._apply(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                log.warning("%s: a line can't be read (%s), and is left out", path, error)
+    def close(self) -> None:
+        """The run is over: there is nothing to go on with."""
+        self._stop_writing()
+        if self._is_wanted:
+            for path in (self._path, self._path.with_suffix(".new")):
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
 
     def _write_anew(self) -> None:
-        """Writes what is known to a new file, which then takes the old one's place."""
-        assert self._path is not None
         self._stop_writing()
         new = self._path.with_suffix(".new")
         # It holds what people said: for nobody else's eyes.
         self._file = os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
-        for session_id, past in self.past.items():
-            self._file.write(json.dumps({"session": session_id, **_whole(past)}, ensure_ascii=False) + "\n")
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+        for session_id, known in self._present().items():
+            self._file.write(_line(session_id, known.whole()))
         self._file.flush()
+        self._largest_bytes = max(LARGEST_BYTES, 2 * self._file.tell())
         new.replace(self._path)
+
+    def _clean_up(self) -> None:
+        for other in self._path.parent.glob(f"{PREFIX}*"):
+            if other.suffix in (".jsonl", ".new") and other != self._path:
+                with suppress(OSError):
+                    _remove_if_left_behind(other)
 
     def _give_up(self, error: OSError) -> None:
         log.error("%s: %s: from here on a crash forgets the conversation", self._path, error)
-        self._stop_writing()
+        # What is there would be out of date.
+        self.close()
+        self._is_wanted = False
 
     def _stop_writing(self) -> None:
         if self._file is not None:
@@ -152,28 +110,28 @@ class Journal:
             self._file = None
 
 
-def _whole(past: Past) -> dict[str, Any]:
-    return {
-        "settings": past.settings.model_dump(exclude_none=True) if past.settings else None,
-        "turns": [
-            {
-                "turn_id": turn.turn_id,
-                "messages": [message.model_dump() for message in turn.messages],
-                "reply": turn.reply,
-                "is_open": turn.is_open,
-            }
-            for turn in past.turns
-        ],
-        "unheard": {str(turn_id): text_end for turn_id, text_end in past.unheard.items()},
-    }
+def _remove_if_left_behind(path: Path) -> None:
+    """Raises BlockingIOError, an OSError, if a living run writes to it."""
+    if time.time() - path.stat().st_mtime > LEFT_BEHIND_S:
+        with path.open() as journal:
+            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
 
 
-def _turn(document: dict[str, Any]) -> Turn:
-    messages = [ChatMessage.model_validate(message) for message in document["messages"]]
-    return Turn(document["turn_id"], messages, document["reply"], document["is_open"])
+def _line(session_id: str, entry: Entry) -> str:
+    # ASCII, because what people say may have line separators, or halves of surrogate pairs.
+    return json.dumps({"session": session_id, **entry}) + "\n"
 
 
-def _clean_up(path: Path) -> None:
-    for other in path.parent.glob(f"*{path.suffix}"):
-        if other != path and time.time() - other.stat().st_mtime > LEFT_BEHIND_S:
-            other.unlink(missing_ok=True)
+def _read(path: Path) -> dict[str, Past]:
+    known: dict[str, Past] = {}
+    for line in path.read_text(encoding="ascii", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+            if past.is_end(entry):
+                known.pop(entry["session"], None)
+            else:
+                known.setdefault(entry["session"], Past()).apply(entry)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            log.warning("%s: a line can't be read (%s: %s), and is left out", path, type(error).__name__, error)
+    return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(slots=True, eq=False)
@@ -14,7 +14,7 @@ class Reply:
 
     segment_id: int
     turn_id: int
-    is_spoken: bool = True
+    is_spoken: bool
     """Somebody reports what is played; else all that was sent counts as heard."""
     text: str = ""
     """All that was sent so far."""
@@ -23,31 +23,27 @@ class Reply:
     """All of the reply was sent."""
     is_cut: bool = False
     """The reply was flushed: nothing more is sent, the last report of what was heard may still come."""
-
-    @property
-    def heard_end_with_silence(self) -> int:
-        """A rest without a letter or digit has no sound, so it counts as heard."""
-        return self.heard_end if re.search(r"\w", self.text[self.heard_end :]) else len(self.text)
+    is_over: bool = False
+    """Nothing more of it is played."""
 
 
-@dataclass(slots=True)
 class Replies:
-    """Those whose end isn't known yet, in the order of their segments.
+    """Those that are not past, in the order of their segments.
 
     on_past: told of a reply, with `heard_end`, when what was heard of it is known for good.
     """
 
-    on_past: Callable[[Reply], None]
-    _open: list[Reply] = field(default_factory=list)
-
-    def begin(self, reply: Reply) -> None:
-        insort(self._open, reply, key=lambda reply: reply.segment_id)
+    def __init__(self, on_past: Callable[[Reply], None]) -> None:
+        self._on_past = on_past
+        self._open: list[Reply] = []
 
     def __iter__(self) -> Iterator[Reply]:
         return iter(self._open)
 
+    def begin(self, reply: Reply) -> None:
+        insort(self._open, reply, key=lambda reply: reply.segment_id)
+
     def before(self, segment_id: int) -> list[Reply]:
-        """Older replies whose end isn't known."""
         return [reply for reply in self._open if reply.segment_id < segment_id]
 
     def is_playing(self, before_id: int) -> bool:
@@ -60,6 +56,8 @@ class Replies:
         if not reply.is_spoken or not reply.text.strip():
             reply.heard_end = len(reply.text)
             self.settle(reply)
+        elif reply.is_over:
+            self.settle(reply)
 
     def fail(self, segment_id: int) -> None:
         """Nothing more of this reply is made; what was sent of it is still played."""
@@ -69,14 +67,17 @@ class Replies:
     def played(self, segment_id: int, text_end: int | None, samples: int, *, is_last: bool) -> Reply | None:
         """A report of the speaker. Without a position in the text, any sound at all means that all was heard.
 
-        Returns the reply if it goes on, and was heard further than before.
+        Returns the reply if it was heard further than before, and goes on.
         """
-        if (reply := self._find(segment_id)) is None:
+        reply = self._find(segment_id)
+        if reply is None or reply.is_over:
             return None
         position = text_end if text_end is not None else len(reply.text) if samples else 0
         before, reply.heard_end = reply.heard_end, max(reply.heard_end, min(position, len(reply.text)))
         if is_last:
-            self.settle(reply)
+            reply.is_over = True
+            if reply.is_sent or reply.is_cut:
+                self.settle(reply)
         return reply if reply.heard_end > before and not is_last else None
 
     def flush(self, before_id: int) -> None:
@@ -85,7 +86,7 @@ class Replies:
             reply.is_cut = True
             if not reply.is_spoken:
                 reply.heard_end = len(reply.text)
-            if not reply.is_spoken or not reply.text:
+            if not reply.is_spoken or reply.is_over:
                 self.settle(reply)
 
     def drop(self, segment_id: int) -> None:
@@ -94,18 +95,24 @@ class Replies:
     def clear(self) -> None:
         self._open.clear()
 
-    def lose(self) -> None:
-        """The speaker crashed: what it was playing is cut where it was last heard of."""
+    def lose(self, *, for_good: bool) -> None:
+        """The speaker crashed: what it was playing is cut where it was last heard of.
+
+        What is still being made may be played by the next speaker; if there is none, nobody reports it.
+        """
         for reply in list(self._open):
             if reply.is_sent:
                 self.settle(reply)
+            elif for_good:
+                reply.is_spoken = False
 
     def settle(self, reply: Reply) -> None:
-        """What was heard of it is known and stays."""
+        """What was heard of it is known and stays. A rest without a letter or digit has no sound, so it was heard."""
         if reply in self._open:
             self._open.remove(reply)
-            reply.heard_end = reply.heard_end_with_silence
-            self.on_past(reply)
+            if not re.search(r"\w", reply.text[reply.heard_end :]):
+                reply.heard_end = len(reply.text)
+            self._on_past(reply)
 
     def _find(self, segment_id: int) -> Reply | None:
         return next((reply for reply in self._open if reply.segment_id == segment_id), None)

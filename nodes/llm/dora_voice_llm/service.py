@@ -78,7 +78,9 @@ def _settings(config: Config) -> SessionSettings:
         stop=[text for text in config.stop.split("|") if text],
         seed=config.seed if config.seed >= 0 else None,
     )
-    return SessionSettings(system_prompt=config.system_prompt, language=config.language or None, generation=generation)
+    return SessionSettings(
+        system_prompt=config.system_prompt, language=config.reply_language or None, generation=generation
+    )
 
 
 def _history_folder(config: Config) -> Path:

@@ -1,0 +1,140 @@
+"""What is known of one session, as the entries of a journal tell it one after the other. Pure.
+
+Each function makes an entry, a JSON object; `Past.apply` says what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dora_voice_llm.replies import Reply
+from dora_voice_session.schema import ChatMessage, SessionSettings
+from dora_voice_session.turns import Turn, Turns
+
+Entry = dict[str, Any]
+
+
+def said(turn_id: int, text: str) -> Entry:
+    """What the user said, all of it."""
+    return {"what": "said", "turn": turn_id, "text": text}
+
+
+def added(messages: Sequence[ChatMessage], new_id: int, *, is_open: bool) -> Entry:
+    """Messages that went on where the conversation was."""
+    documents = [message.model_dump() for message in messages]
+    return {"what": "added", "messages": documents, "turn": new_id, "is_open": is_open}
+
+
+def replied(reply: Reply, start: int, text: str) -> Entry:
+    """What a reply has from the code point `start` on, and so far it was heard by now."""
+    return {"what": "replied", "start": start, "text": text, **_heard(reply)}
+
+
+def playing(reply: Reply) -> Entry:
+    """So far the reply was heard by now."""
+    return {"what": "playing", **_heard(reply)}
+
+
+def heard(turn_id: int, text_end: int) -> Entry:
+    """So far the reply was heard, and no further."""
+    return {"what": "heard", "turn": turn_id, "text_end": text_end}
+
+
+def dropped(turn_id: int) -> Entry:
+    return {"what": "dropped", "turn": turn_id}
+
+
+def ended() -> Entry:
+    return {"what": "ended"}
+
+
+def is_end(entry: Mapping[str, Any]) -> bool:
+    return entry["what"] == "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """A reply that wasn't heard to its end: its turn, its segment, and the code point up to where it was heard."""
+
+    turn_id: int
+    segment_id: int
+    text_end: int
+
+
+@dataclass(slots=True)
+class Past:
+    settings: SessionSettings | None = None
+    turns: Turns = field(default_factory=Turns)
+    unheard: dict[int, Unheard] = field(default_factory=dict)
+    """By turn."""
+
+    def whole(self) -> Entry:
+        """The one entry that tells all of this."""
+        return {
+            "what": "whole",
+            "settings": self.settings.model_dump(exclude_none=True) if self.settings else None,
+            "turns": [_document(turn) for turn in self.turns],
+            "unheard": [[reply.turn_id, reply.segment_id, reply.text_end] for reply in self.unheard.values()],
+        }
+
+    def apply(self, entry: Mapping[str, Any]) -> None:
+        """Raises KeyError, ValueError or TypeError for what isn't an entry."""
+        what = entry["what"]
+        if what == "whole":
+            self._replace(entry)
+            return
+        turn_id = _natural(entry["turn"])
+        if what == "said":
+            self.turns.revise([ChatMessage(role="user", content=entry["text"])], turn_id)
+        elif what == "added":
+            messages = [ChatMessage.model_validate(document) for document in entry["messages"]]
+            self.turns.add(messages, is_open=bool(entry["is_open"]), new_id=turn_id)
+        elif what in ("replied", "playing"):
+            self._reply(turn_id, entry)
+        elif what == "heard":
+            self.turns.cut(turn_id, _natural(entry["text_end"]))
+            self.unheard.pop(turn_id, None)
+        elif what == "dropped":
+            self.turns.drop(turn_id)
+            self.unheard.pop(turn_id, None)
+        else:
+            raise ValueError(f"what={what!r}")
+
+    def _replace(self, entry: Mapping[str, Any]) -> None:
+        settings = entry["settings"]
+        told = Past(
+            None if settings is None else SessionSettings.model_validate(settings),
+            Turns([_turn(document) for document in entry["turns"]]),
+            {reply[0]: Unheard(*map(_natural, reply)) for reply in entry["unheard"]},
+        )
+        self.settings, self.turns, self.unheard = told.settings, told.turns, told.unheard
+
+    def _reply(self, turn_id: int, entry: Mapping[str, Any]) -> None:
+        if (turn := self.turns.find(turn_id)) is None:
+            return
+        if entry["what"] == "replied":
+            turn.reply, turn.is_open = (turn.reply or "")[: _natural(entry["start"])] + entry["text"], False
+        self.unheard[turn_id] = Unheard(turn_id, _natural(entry["segment"]), _natural(entry["text_end"]))
+
+
+def _heard(reply: Reply) -> Entry:
+    text_end = reply.heard_end if reply.is_spoken else len(reply.text)
+    return {"turn": reply.turn_id, "segment": reply.segment_id, "text_end": text_end}
+
+
+def _document(turn: Turn) -> Entry:
+    messages = [message.model_dump() for message in turn.messages]
+    return {"turn": turn.turn_id, "messages": messages, "reply": turn.reply, "is_open": turn.is_open}
+
+
+def _turn(document: Mapping[str, Any]) -> Turn:
+    messages = [ChatMessage.model_validate(message) for message in document["messages"]]
+    return Turn(_natural(document["turn"]), messages, document["reply"], bool(document["is_open"]))
+
+
+def _natural(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r}: expected a whole number from 0")
+    return value

@@ -1,0 +1,344 @@
+"""What attackers found, each a list of events: sessions that hung, words that got mixed, replies that vanished."""
+
+from __future__ import annotations
+
+import pytest
+from llm.recorder import Recorder, ask, history, make_stage, request, results
+
+from dora_voice.messages import Control, Played, Text
+from dora_voice.testing import Driver
+from dora_voice_llm.fair_lock import MOST_TICKETS
+from dora_voice_llm.node import PORTS
+
+
+@pytest.fixture
+def recorder():
+    return Recorder()
+
+
+@pytest.fixture
+def driver(recorder):
+    return Driver(make_stage(recorder), PORTS)
+
+
+@pytest.fixture
+def unheard(recorder):
+    """The same without a speaker that reports."""
+    return Driver(make_stage(recorder), PORTS, wired={"text", "hypothesis", "control", "request"})
+
+
+def say(text, segment_id, session_id="a", **more):
+    return Text(port="text", text=text, session_id=session_id, segment_id=segment_id, seq=0, fin=True, **more)
+
+
+def guess(text, segment_id):
+    return Text(port="hypothesis", text=text, session_id="a", segment_id=segment_id, seq=0)
+
+
+def control(verb, segment_id):
+    return Control(port="control", verb=verb, session_id="a", segment_id=segment_id, flush=verb == "flush")
+
+
+def played(segment_id, text_end, *, fin=False):
+    return Played(port="played", samples=1, text_end=text_end, session_id="a", segment_id=segment_id, fin=fin)
+
+
+def act(what):
+    return {"type": what, "session_id": "a"}
+
+
+def asked(kind, text="Typed.", session_id="a", **more):
+    messages = [{"role": "user", "content": text}]
+    return {"type": kind, "request": {"session_id": session_id, "messages": messages, **more}}
+
+
+def fins(driver):
+    """segment → its text and error, of what has ended on `text`."""
+    ended = {m.segment_id: m.error for m in driver.sent if m.port == "text" and m.fin}
+    texts = {}
+    for m in driver.sent:
+        if m.port == "text":
+            texts[m.segment_id] = texts.get(m.segment_id, "") + m.text
+    return {segment_id: (texts[segment_id], error) for segment_id, error in ended.items()}
+
+
+def words_sent(driver, n):
+    while sum(1 for m in driver.sent if m.port == "text" and m.text) < n:
+        assert driver.step()
+
+
+ANSWER = ("One two three four.", None)
+
+
+# Nothing hangs
+
+
+def test_a_refused_generate_holds_nobody_up(driver):
+    ask(driver, asked("complete", streaming={"generate_audio": False}), 1)
+    assert ask(driver, {"type": "generate", "session_id": "a"}, 2)[0]["code"] == "nothing_to_answer"
+    driver.feed(say("Next?", 3))
+    driver.run()
+    assert fins(driver)[3] == ANSWER
+
+
+def test_a_speaker_that_is_gone_for_good_in_the_middle_of_a_reply_holds_nobody_up(driver):
+    driver.feed(say("Count.", 1))
+    words_sent(driver, 2)
+    driver.intake.closed("played")
+    driver.run()
+    driver.feed(say("Next?", 2))
+    driver.run()
+    assert fins(driver)[2] == ANSWER
+
+
+def test_a_session_in_which_somebody_waits_does_not_expire(recorder):
+    driver = Driver(make_stage(recorder, idle_s=10), PORTS)
+    driver.feed(say("Count.", 1))
+    driver.run()
+    driver.feed(say("Wait.", 2))
+    driver.advance(11_000)
+    driver.feed(say("Hi.", 1, "b"))
+    driver.run()
+    driver.feed(played(1, 19, fin=True))
+    driver.run()
+    assert recorder.seen[-1] == ["Count.", "One two three four.", "Wait."]
+
+
+@pytest.mark.parametrize("what", ["stop", "reset", "rollback", "end"])
+def test_what_ends_work_does_not_wait_for_the_loudspeaker(driver, what):
+    driver.feed(say("Count.", 1))
+    driver.run()
+    driver.feed(say("Wait.", 2))
+    driver.run()
+    driver.feed(request(act(what), 3))
+    (result,) = results(driver.run())
+    assert result["type"] == ("rollback" if what == "rollback" else "done")
+    assert fins(driver)[2] == ("", None)
+
+
+def test_a_flood_of_requests_is_refused(driver):
+    driver.feed(say("Count.", 1))
+    driver.run()
+    driver.feed(*(request(asked("complete", f"{i}?"), i) for i in range(2, MOST_TICKETS + 12)))
+    refused = results(driver.run())
+    assert {result["code"] for result in refused} == {"busy"}
+    assert len(refused) == 10
+    driver.feed(control("flush", MOST_TICKETS + 20), say("Next?", MOST_TICKETS + 20))
+    driver.advance(300)
+    assert fins(driver)[MOST_TICKETS + 20] == ANSWER
+
+
+# Every request gets its result
+
+
+def test_a_request_about_a_segment_that_was_answered_is_served(unheard):
+    unheard.feed(say("Hi.", 5))
+    unheard.run()
+    assert ask(unheard, act("history"), 5, fin=False)[0]["type"] == "history"
+    (refused,) = ask(unheard, asked("complete"), 5, seq=1)
+    assert "segment 5: expected a new one" in refused["error"]
+    assert [content for _, content in history(unheard)] == ["Hi.", "One two three four."]
+
+
+def test_a_client_without_ids_and_speech_without_ids_get_along(unheard):
+    unheard.feed_raw("request", request(asked("complete", session_id="default"), 0).text)
+    unheard.run()
+    unheard.feed_raw("text", "Spoken.")
+    unheard.run()
+    assert [error for _, error in fins(unheard).values()] == [None, None]
+    contents = [content for _, content in history(unheard, "default")]
+    assert contents == ["Typed.", "One two three four.", "Spoken.", "One two three four."]
+
+
+def test_a_document_that_cannot_be_read_still_says_whose_it_was(driver):
+    (failed,) = ask(driver, {"type": "sing", "request_id": "q1"}, 1)
+    assert (failed["code"], failed["request_id"]) == ("bad_request", "q1")
+
+
+# Speech and requests don't get into each other
+
+
+def test_words_that_wait_are_not_answered_by_a_request(driver, recorder):
+    ask(driver, asked("complete", "First."), 1)
+    driver.feed(
+        request(asked("prefill", "Read.", is_last_chunk=True), 2),
+        request(asked("complete", "Typed."), 3),
+        say("Spoken.", 4),
+    )
+    driver.run()
+    driver.feed(played(1, 19, fin=True))
+    driver.run()
+    driver.feed(played(3, 19, fin=True))
+    driver.run()
+    assert recorder.seen[-1] == [
+        *("First.", "One two three four.", "Read. Typed.", "One two three four.", "Spoken."),
+    ]
+    assert fins(driver) == {1: ANSWER, 3: ANSWER, 4: ANSWER}
+
+
+@pytest.mark.parametrize("kind", ["complete", "prefill", "edit"])
+def test_a_guess_is_no_part_of_a_request(unheard, kind):
+    unheard.feed(guess("What is", 5))
+    unheard.run()
+    ask(unheard, asked(kind), 6)
+    assert history(unheard)[0] == ("user", "Typed.")
+    unheard.feed(say("What is up?", 7))
+    unheard.run()
+    assert fins(unheard)[7] == ANSWER
+    assert "What is up?" in history(unheard)[-2][1]
+
+
+@pytest.mark.parametrize("what", ["reset", "rollback", "edit"])
+def test_words_that_come_behind_something_that_changes_the_past_are_answered(unheard, what):
+    ask(unheard, asked("prefill", "Count."), 1)
+    generate = {"type": "generate", "session_id": "a", "streaming": {"enable_speculative_snapshot": True}}
+    unheard.feed(request(generate, 2))
+    words_sent(unheard, 1)
+    unheard.feed(request(asked("edit") if what == "edit" else act(what), 3), say("Hello?", 4))
+    unheard.run()
+    assert fins(unheard)[4] == ANSWER
+    assert history(unheard)[-2][1].endswith("Hello?")
+
+
+def test_a_guess_of_a_segment_that_was_flushed_leaves_no_trace(driver, recorder):
+    driver.feed(guess("Thank you", 5))
+    driver.run()
+    driver.feed(control("flush", 6), say("Hello.", 6))
+    driver.run()
+    assert recorder.seen == [["Hello."]]
+
+
+def test_an_open_guess_is_not_told(unheard):
+    unheard.feed(guess("Thank you", 5))
+    unheard.run()
+    assert history(unheard) == []
+
+
+# What was heard
+
+
+def test_a_sound_that_ended_in_the_middle_of_a_reply_was_heard_no_further(driver, recorder):
+    driver.feed(say("Count.", 1))
+    words_sent(driver, 2)
+    driver.feed(played(1, 3, fin=True))
+    driver.run()
+    driver.feed(say("Go.", 2))
+    driver.run()
+    assert recorder.seen[-1] == ["Count.", "One", "Go."]
+
+
+def test_a_complete_that_is_refused_leaves_nothing(recorder):
+    driver = Driver(make_stage(recorder), PORTS, wired={"request"})
+    ask(driver, asked("complete", "One?"), 1)
+    before = history(driver)
+    messages = [{"role": "user", "content": "Two?"}, {"role": "assistant", "content": "Two."}]
+    (failed,) = ask(driver, {"type": "complete", "request": {"session_id": "a", "messages": messages}}, 2)
+    assert failed["code"] == "nothing_to_answer"
+    assert history(driver) == before
+
+
+def test_a_segment_id_that_goes_back_is_refused_and_changes_nothing(unheard):
+    unheard.feed(say("Five.", 5))
+    unheard.run()
+    before = history(unheard)
+    assert ask(unheard, asked("complete", "Three?"), 3)[0]["code"] == "bad_request"
+    assert history(unheard) == before
+
+
+# After an end, and after a restart
+
+
+def test_what_comes_behind_an_end_begins_anew(unheard):
+    ask(unheard, asked("complete", "Old."), 1)
+    unheard.feed(request(asked("complete", "Running."), 2), request(act("end"), 3))
+    unheard.feed(request(asked("complete", "New."), 4), say("Spoken.", 5))
+    unheard.run()
+    assert [content for role, content in history(unheard) if role == "user"] == ["New.", "Spoken."]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts the node; that the one before is just left is its kill -9."""
+
+    def start(restarts=0, wired=("text", "hypothesis", "control", "request")):
+        return Driver(make_stage(Recorder(), tmp_path), PORTS, restarts=restarts, run="run", wired=wired)
+
+    return start
+
+
+def test_settings_behind_an_end_do_not_bring_back_what_was_said(start):
+    driver = start()
+    ask(driver, asked("complete", "Old."), 1)
+    settings = {"type": "session", "session_id": "a", "settings": {"language": "de"}}
+    driver.feed(request(asked("complete", "Running."), 2), request(act("end"), 3), request(settings, 4))
+    driver.run()
+    assert history(start(restarts=1)) == []
+
+
+@pytest.mark.parametrize("when", ["before the reply", "after the reply"])
+def test_a_reply_that_nobody_reports_about_outlives_a_crash(start, when):
+    driver = start()
+    driver.feed(say("Count.", 1, speculative=True))
+    if when == "after the reply":
+        driver.run()
+    else:
+        words_sent(driver, 2)
+    driver.feed(control("commit", 1))
+    for _ in range(2):
+        driver.step()
+    sent = "".join(m.text for m in driver.sent if m.port == "text")
+    driver = start(restarts=1)
+    driver.feed(say("Go.", 2))
+    driver.advance(300)
+    assert history(driver)[:3] == [("user", "Count."), ("assistant", sent), ("user", "Go.")]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_speculative_turn_is_written_down_by_its_commit_only(start, is_committed):
+    driver = start()
+    driver.feed(say("Count.", 1, speculative=True))
+    driver.run()
+    ask(driver, {"type": "session", "session_id": "a", "settings": {"language": "de"}}, 2)
+    if is_committed:
+        driver.feed(control("commit", 1))
+        driver.run()
+    driver = start(restarts=1)
+    driver.advance(300)
+    assert history(driver) == ([("user", "Count."), ("assistant", "One two three four.")] if is_committed else [])
+
+
+def test_what_was_heard_of_a_requested_reply_counts_after_a_crash_too(start):
+    wired = ("request", "played")
+    driver = start(wired=wired)
+    ask(driver, asked("prefill", "Count."), 1)
+    ask(driver, {"type": "generate", "session_id": "a"}, 2)
+    driver = start(restarts=1, wired=wired)
+    driver.feed(played(2, 7, fin=True))
+    driver.run()
+    assert history(driver) == [("user", "Count."), ("assistant", "One two")]
+
+
+def test_turns_that_the_context_gave_up_do_not_come_back(tmp_path):
+    def start(restarts):
+        stage = make_stage(Recorder(), tmp_path, context_tokens=560)
+        return Driver(stage, PORTS, restarts=restarts, run="run", wired={"text", "request"})
+
+    driver = start(0)
+    for i in range(1, 30):
+        driver.feed(say(f"Question {i}?", i))
+        driver.run()
+    before = history(driver)
+    assert len(before) < 30
+    assert history(start(1)) == before
+
+
+def test_a_session_that_cannot_come_back_does_not_stop_the_others(tmp_path, caplog):
+    driver = Driver(make_stage(Recorder(), tmp_path), PORTS, run="run", wired={"text", "request"})
+    for name in "abc":
+        driver.feed(say("Hi.", 1, name))
+    driver.run()
+    driver = Driver(
+        make_stage(Recorder(), tmp_path, most_sessions=2), PORTS, restarts=1, run="run", wired={"text", "request"}
+    )
+    assert "session=c: can't go on after a restart" in caplog.text
+    assert history(driver, "b")[0] == ("user", "Hi.")
