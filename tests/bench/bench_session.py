@@ -11,14 +11,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from bench.measuring import Report, interleaved_s, resident_mb
+from bench.decoding import bench_decoding
+from bench.measuring import Report, interleaved_s, machine, resident_mb
 from session.tiny_model import make_tiny_model
 
 from dora_voice_llm import weights
@@ -30,7 +30,6 @@ from dora_voice_session.work import run
 
 PROMPTS = (Path(__file__).parent / "prompts.txt").read_text().splitlines()
 REPLY_TOKENS = 24
-DECODED_TOKENS = 64
 SETTINGS = SessionSettings(
     system_prompt="You are a helpful talking robot. Give short and correct spoken answers in plain sentences.",
     generation=Generation(max_new_tokens=REPLY_TOKENS),
@@ -39,15 +38,15 @@ SETTINGS = SessionSettings(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("bench-session.json"), help="JSON file for the results")
+    parser.add_argument("--out", type=Path, default=Path("out/bench-session.json"), help="JSON file for the results")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     logging.disable(logging.INFO)
-    report = Report()
-    model = load(str(weights.installed()), threads=2)
-    print(f"default model: {model.dtype} on {model.device}, {model.threads} threads")
+    folder = weights.installed()
+    model = load(str(folder), threads=2)
+    report = Report({"model": folder.name, **_settings(model), **machine()})
     bench_memory(report, model)
-    bench_decoding(report, model, options.rounds)
+    bench_decoding(report, model, PROMPTS, options.rounds)
     bench_turns(report, model, options.rounds)
     bench_context_drop(report, model)
     bench_going_back(report, model, options.rounds)
@@ -57,106 +56,8 @@ def main() -> int:
     return int(any(row.is_kept is False for row in report.rows))
 
 
-# One token after the other
-
-
-def bench_decoding(report: Report, model: HfModel, rounds: int) -> None:
-    """Greedy, the same prompt, the same threads."""
-    report.title(f"decoding {DECODED_TOKENS} tokens, and prefill")
-    torch_models = {f"transformers {dtype}": _transformers_model(dtype) for dtype in ("fp32", "bf16")}
-    prompt = model.tokenize(model.render([{"role": "user", "content": "Tell me a story about a robot by the sea."}]))
-    rivals: dict[str, Callable[[], object]] = {
-        "dora-voice": lambda: _decode(model, prompt),
-        **{name: _generation(rival, prompt) for name, rival in torch_models.items()},
-        **_llama_cpp(prompt, model.threads),
-    }
-    speeds = {name: DECODED_TOKENS / taken_s for name, taken_s in interleaved_s(rivals, rounds).items()}
-    for name, speed in speeds.items():
-        report.add(f"{name}, with its prefill of {len(prompt)} tokens", speed, "tokens/s")
-    ratio = speeds["dora-voice"] / speeds["transformers bf16"]
-    report.judge("dora-voice / transformers' generate() in bf16", ratio, "x", at_least=2)
-    if "llama.cpp" in speeds:
-        report.add("dora-voice / llama.cpp on the same weights", speeds["dora-voice"] / speeds["llama.cpp"], "x")
-    else:
-        print("  llama.cpp: not measured (pip install llama-cpp-python)")
-    bound = _bandwidth_bound(model, torch_models["transformers bf16"])
-    report.add("limit by the memory's bandwidth, measured now", bound, "tokens/s")
-    report.add("dora-voice / that limit", speeds["dora-voice"] / bound, "x")
-    for n in (32, 256, 1024):
-        _bench_prefill(report, model, torch_models["transformers bf16"], (prompt * 64)[:n], rounds)
-
-
-def _bench_prefill(report: Report, model: HfModel, bf16: Any, tokens: Sequence[int], rounds: int) -> None:
-    rivals = {"ours": lambda: model.extend(model.new_cache(), tokens), "bf16": lambda: _forward(bf16, tokens)}
-    taken = interleaved_s(rivals, 2 * rounds)
-    report.add(f"prefill of {len(tokens)} tokens", len(tokens) / taken["ours"], "tokens/s")
-    what = f"prefill of {len(tokens)} tokens, time / transformers bf16"
-    report.judge(what, taken["ours"] / taken["bf16"], "x", at_most=1.1)
-
-
-def _decode(model: HfModel, prompt: Sequence[int]) -> None:
-    cache = model.new_cache()
-    logits = model.extend(cache, prompt)
-    for _ in range(DECODED_TOKENS - 1):
-        logits = model.extend(cache, [int(logits.argmax())])
-
-
-def _transformers_model(dtype: str) -> Any:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    formats = {"fp32": torch.float32, "bf16": torch.bfloat16}
-    return AutoModelForCausalLM.from_pretrained(weights.installed(), dtype=formats[dtype]).eval()
-
-
-def _generation(rival: Any, prompt: Sequence[int]) -> Callable[[], object]:
-    import torch
-
-    tokens = torch.tensor([list(prompt)])
-    mask = torch.ones_like(tokens)
-    return lambda: rival.generate(
-        tokens, attention_mask=mask, do_sample=False, min_new_tokens=DECODED_TOKENS, max_new_tokens=DECODED_TOKENS
-    )
-
-
-def _forward(rival: Any, tokens: Sequence[int]) -> None:
-    import torch
-
-    with torch.inference_mode():
-        rival(torch.tensor([list(tokens)]), logits_to_keep=1)
-
-
-def _llama_cpp(prompt: Sequence[int], threads: int) -> dict[str, Callable[[], object]]:
-    """llama.cpp on the GGUF file that the default model was made from, if it is installed."""
-    try:
-        llama_cpp = import_module("llama_cpp")
-    except ImportError:
-        return {}
-    with tempfile.TemporaryDirectory() as folder:
-        weights.unpack(weights.download(Path(folder)), Path(folder))
-        rival = llama_cpp.Llama(
-            str(Path(folder) / weights.GGUF), n_ctx=2048, n_threads=threads, n_threads_batch=threads, verbose=False
-        )
-
-    def decode() -> None:
-        rival.reset()
-        for _, _ in zip(range(DECODED_TOKENS), rival.generate(list(prompt), temp=0.0), strict=False):
-            pass
-
-    return {"llama.cpp": decode}
-
-
-def _bandwidth_bound(model: HfModel, same: Any) -> float:
-    """Tokens per second if reading each weight once, and adding it up, were all that decoding has to do."""
-    import torch
-
-    numbers = torch.ones(2**27)
-    read_s = interleaved_s({"read": numbers.sum}, rounds=5)["read"]
-    head = same.get_output_embeddings().weight.numel()
-    others = sum(parameter.numel() for name, parameter in same.named_parameters() if "layers" in name)
-    # 4 bits and, for each 32 of them, two numbers in bf16; the head in 8 bits.
-    per_weight, per_head_weight = {"int4": (5 / 8, 1), "bf16": (2, 2), "fp32": (4, 4)}[model.dtype]
-    return numbers.nbytes / read_s / (others * per_weight + head * per_head_weight)
+def _settings(model: HfModel) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in ("dtype", "decoder", "device", "threads")}
 
 
 # Turns

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import platform
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+from dora_voice_session.cpu_speed import cores
 
 
 def interleaved_s(rivals: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -30,6 +38,18 @@ def resident_mb() -> float:
     return pages * 4096 / 2**20
 
 
+def machine() -> dict[str, Any]:
+    """Where and when, on what, and how busy it is."""
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cpu": cpu[1] if cpu else platform.machine(),
+        "cores": cores(),
+        "load average": [round(load, 2) for load in os.getloadavg()],
+        **{name: version(name) for name in ("torch", "transformers")},
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     what: str
@@ -41,8 +61,13 @@ class Row:
 
 
 class Report:
-    def __init__(self) -> None:
+    """`header` says what was measured on what."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.header = header
         self.rows: list[Row] = []
+        for name, value in header.items():
+            print(f"{name}: {value}", flush=True)
 
     def add(self, what: str, value: float, unit: str) -> None:
         self._show(Row(what, value, unit))
@@ -55,7 +80,8 @@ class Report:
         print(f"\n{text}", flush=True)
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps([asdict(row) for row in self.rows], indent=1))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"header": self.header, "rows": [asdict(row) for row in self.rows]}, indent=1))
         print(f"\n{path}")
 
     def _show(self, row: Row) -> None:

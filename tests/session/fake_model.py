@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,9 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from dora_voice_session.schema import ChatMessage, StreamingRequest, StreamingResponse
-from dora_voice_session.session import Session
 
 START, END = 1, 2
 EMOJI = "🙂".encode()
@@ -65,9 +63,15 @@ class FakeModel:
         self.calls: Counter[str] = Counter()
         self.fails_at: tuple[str, int] | None = None
         """The name of a method, and which call of it fails."""
+        self._caches: list[weakref.ref[Cache]] = []
+
+    @property
+    def caches(self) -> list[Cache]:
+        """Those that somebody still has, without those that went elsewhere."""
+        return [cache for each in self._caches if (cache := each()) is not None]
 
     def new_cache(self) -> Cache:
-        return Cache()
+        return self._tracked(Cache())
 
     def extend(self, cache: Cache, tokens: Sequence[int]) -> NDArray[np.float32]:
         assert tokens
@@ -86,7 +90,7 @@ class FakeModel:
 
     def fork(self, cache: Cache) -> Cache:
         self._called("fork")
-        return Cache(cache)
+        return self._tracked(Cache(cache))
 
     def cache_length(self, cache: Cache) -> int:
         return len(cache)
@@ -103,7 +107,7 @@ class FakeModel:
 
     def restore(self, offloaded: Any) -> Any:
         self._called("restore")
-        return offloaded[1]
+        return self._tracked(offloaded[1])
 
     def render(self, messages: Sequence[Any], *, add_generation_prompt: bool = True, **switches: bool) -> str:
         self._called("render")
@@ -117,6 +121,10 @@ class FakeModel:
     def decode(self, tokens: Sequence[int]) -> str:
         self._called("decode")
         return spell([token for token in tokens if token not in (START, END)])
+
+    def _tracked(self, cache: Cache) -> Cache:
+        self._caches = [each for each in self._caches if each() is not None] + [weakref.ref(cache)]
+        return cache
 
     def _called(self, name: str) -> None:
         self.calls[name] += 1
@@ -157,54 +165,3 @@ def logits_after(tokens: Sequence[int]) -> NDArray[np.float32]:
         if tokens[-1] == FIRST_BYTE + byte:
             logits[FIRST_BYTE + following] = 9
     return logits
-
-
-# Conversing
-
-
-def finish(work: Any) -> Any:
-    """Runs to the end, and returns what comes of it."""
-    for _ in range(10_000):
-        try:
-            next(work)
-        except StopIteration as done:
-            return done.value
-    raise AssertionError("it waits for something that nobody does")
-
-
-def request(*texts: str, role: str = "user", is_last_chunk: bool = True, **fields: Any) -> StreamingRequest:
-    messages = [ChatMessage(role=role, content=text) for text in texts]
-    return StreamingRequest(session_id="s", messages=messages, is_last_chunk=is_last_chunk, **fields)
-
-
-def ask(session: Session, text: str, **fields: Any) -> StreamingResponse:
-    """One turn; `fields` of the request."""
-    finish(session.prefill(request(text, **fields)))
-    return finish(session.generate())
-
-
-def said(session: Session) -> list[str]:
-    """What the history has: role and text of each message."""
-    return [f"{message['role'][0]}:{message['content']}" for message in session.turns.messages()]
-
-
-def assert_true_to_its_history(session: Session) -> None:
-    """The one invariant: tokens and cache are the beginning of the history's, and logits those of a fresh start."""
-    cached, held = session._cached, list(session.tokens)
-    assert held == session.history_tokens[: len(held)]
-    assert session.cache_length == len(held)
-    if not cached.is_away:
-        assert cached._cache == held
-    if cached.logits is not None:
-        model = session._model
-        np.testing.assert_array_equal(cached.logits, model.extend(model.new_cache(), held))
-
-
-def greedy(model: FakeModel, tokens: list[int], most: int) -> list[int]:
-    """What follows the tokens in a model that has seen nothing else, without the end."""
-    cache, reply = model.new_cache(), []
-    logits = model.extend(cache, tokens)
-    while len(reply) < most and (token := int(np.argmax(logits))) not in model.end_tokens:
-        reply.append(token)
-        logits = model.extend(cache, [token])
-    return reply

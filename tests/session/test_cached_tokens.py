@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from session.fake_model import FakeModel, logits_after
 
-from dora_voice_session.cached_tokens import CachedTokens
+from dora_voice_session.cached_tokens import SLICE_TOKENS, CachedTokens
+from dora_voice_session.work import run
 
 
 def held(tokens=(11, 12, 13, 14), **model):
@@ -19,10 +20,21 @@ def held(tokens=(11, 12, 13, 14), **model):
 def assert_agreed(cached, *tokens):
     assert cached.tokens == list(tokens)
     assert len(cached) == len(tokens)
-    if not cached.is_away:
-        assert cached._cache == list(tokens)
+    assert cached.is_away or list(tokens) in cached._model.caches
     if cached.logits is not None:
         assert (cached.logits == logits_after(tokens)).all()
+
+
+def test_what_is_to_be_held_is_computed_in_slices_and_its_logits_come_back():
+    cached, tokens = held(), [11, 12, *range(2 * SLICE_TOKENS)]
+    work = cached.hold(tokens)
+    next(work)
+    assert len(cached) == 2 + SLICE_TOKENS
+    assert (run(work) == logits_after(tokens)).all()
+    assert_agreed(cached, *tokens)
+    slices = len(cached._model.slices)
+    assert (run(cached.hold(tokens)) == logits_after(tokens)).all()
+    assert len(cached._model.slices) == slices
 
 
 def test_what_is_appended_gives_the_logits_of_what_follows():
@@ -84,8 +96,10 @@ def test_what_was_computed_again_is_not_lost_any_more():
 
 def test_a_cache_that_is_away_comes_back_by_itself():
     cached = held(can_offload=True)
+    assert cached.away_bytes == 0
     assert cached.evict()
     assert cached.is_away
+    assert (cached.nbytes, cached.away_bytes) == (0, 40)
     assert cached.ever_shared([11, 12, 9]) == 2
     assert_agreed(cached, 11, 12, 13, 14)
     cached.extend([15])
@@ -124,6 +138,7 @@ def test_a_cache_that_is_away_can_be_lost():
     cached.evict()
     cached.lose()
     assert not cached.is_away
+    assert cached.away_bytes == 0
     assert_agreed(cached)
     assert cached.ever_shared([11, 12, 13, 14]) == 4
 
@@ -202,3 +217,9 @@ def test_after_anything_tokens_and_cache_agree(steps, can_crop, can_offload):
         else:
             expected = expected if getattr(cached, what)() else []
         assert_agreed(cached, *expected)
+
+
+def test_there_is_nothing_to_evict_before_something_is_held():
+    cached = CachedTokens(FakeModel(can_offload=True))
+    assert not cached.evict()
+    assert not cached.is_away

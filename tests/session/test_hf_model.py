@@ -11,8 +11,10 @@ from session.tiny_model import make_tiny_model
 
 from dora_voice_llm import weights
 from dora_voice_session import cpu_speed, hf_model
+from dora_voice_session.cache_probe import PROBE_END, PROBE_START, probe_tokens
 from dora_voice_session.hf_model import HfModel, load
 from dora_voice_session.kv_cache import BLOCK
+from dora_voice_session.packed_linear import PackedLinear
 
 THINKING = "{{ '<think>' if enable_thinking else '<silent>' }}{{ messages[0].content }}"
 
@@ -142,7 +144,7 @@ def test_what_is_loaded_knows_its_text_side(llama):
     assert llama.special_texts == ("<|im_start|>", "<|im_end|>")
     assert llama.most_positions == 4096
     assert llama.template_switches == frozenset()
-    assert (llama.dtype, llama.device) == ("fp32", "cpu")
+    assert (llama.dtype, llama.device, llama.decoder) == ("fp32", "cpu", "transformers")
 
 
 def test_a_template_has_its_switches(tmp_path):
@@ -169,6 +171,33 @@ def test_a_narrower_format_is_a_setting(loaded, tmp_path, kind, dtype, bound):
         np.testing.assert_allclose(exact, near, atol=bound)
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype", "setting", "decoder", "in_transformers"),
+    [
+        ("llama", "int4", "auto", "llama", False),
+        ("llama", "int4", "transformers", "packed layers", True),
+        ("qwen3", "int4", "auto", "packed layers", True),
+        ("llama", "bf16", "auto", "transformers", True),
+    ],
+)
+def test_what_decodes_is_a_setting_and_is_told(loaded, tmp_path, kind, dtype, setting, decoder, in_transformers):
+    model = load(str(make_tiny_model(tmp_path, kind=kind)), dtype, threads=1, decoder=setting)
+    assert (model.decoder, model.dtype) == (decoder, dtype)
+    packed = [each for each in model._forward.model.modules() if isinstance(each, PackedLinear)]
+    assert bool(packed) == (decoder == "packed layers")
+    cache, calls = model.new_cache(), []
+    model.extend(cache, [5, 6, 7, 8, 9, 10])
+    model._forward.model.register_forward_hook(lambda *_: calls.append(1))
+    near = model.extend(cache, [11])
+    assert bool(calls) == in_transformers
+    np.testing.assert_allclose(near, fresh(loaded(kind), [5, 6, 7, 8, 9, 10, 11]), atol=3.0)
+
+
+@pytest.mark.parametrize("tokens", [1, 7, PROBE_START + PROBE_END, 99])
+def test_a_model_is_probed_with_as_many_tokens_whatever_its_tokenizer(tokens):
+    assert len(probe_tokens(lambda text: list(range(tokens)))) == PROBE_START + PROBE_END
+
+
 @pytest.mark.parametrize(("faster_in_bf16", "dtype"), [(True, "bf16"), (False, "fp32")])
 def test_auto_takes_the_faster_format_if_4_bits_would_lose_something(tmp_path, monkeypatch, faster_in_bf16, dtype):
     monkeypatch.setattr(hf_model, "decodes_faster_in_bf16", lambda model: faster_in_bf16)
@@ -190,8 +219,21 @@ def test_as_few_threads_are_taken_as_are_fast(monkeypatch, seconds, threads):
         torch.set_num_threads(before)
 
 
-def test_the_faster_format_is_measured(llama):
-    assert cpu_speed.decodes_faster_in_bf16(llama._model) in (True, False)
+@pytest.mark.parametrize(("bf16_s", "is_faster"), [(1.0, True), (3.0, False)])
+def test_the_faster_format_is_measured_with_all_the_layers(llama, monkeypatch, bf16_s, is_faster):
+    multiplied = []
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda row, weight: multiplied.append((row, weight)))
+
+    def seconds(step):
+        multiplied.clear()
+        step()
+        assert len(multiplied) == 2 * 7 + 1
+        assert all(row.shape == (1, weight.shape[1]) for row, weight in multiplied)
+        (dtype,) = {each.dtype for pair in multiplied for each in pair}
+        return {torch.bfloat16: bf16_s, torch.float32: 2.0}[dtype]
+
+    monkeypatch.setattr(cpu_speed, "_seconds", seconds)
+    assert cpu_speed.decodes_faster_in_bf16(llama._forward.model) == is_faster
 
 
 @pytest.mark.parametrize(
@@ -199,6 +241,7 @@ def test_the_faster_format_is_measured(llama):
     [
         ({"dtype": "int8"}, "dtype 'int8': expected auto, fp32, bf16, int4"),
         ({"device": "tpu"}, "device 'tpu': expected auto, cpu, cuda"),
+        ({"decoder": "llama"}, "decoder 'llama': expected auto, transformers"),
         ({"threads": -1}, "threads -1: expected 0"),
     ],
 )
@@ -282,7 +325,7 @@ def teacher_forced(default_model):
 def all_logits(model: HfModel, tokens):
     """One forward pass in transformers, shape (tokens, vocabulary)."""
     with torch.inference_mode():
-        return model._model(torch.tensor([tokens])).logits[0].float().numpy()
+        return model._forward.model(torch.tensor([tokens])).logits[0].float().numpy()
 
 
 def agreement(pairs):
@@ -291,7 +334,7 @@ def agreement(pairs):
 
 
 def test_the_default_model_is_4_bit_and_loses_nothing(default_model):
-    assert default_model.dtype == "int4"
+    assert (default_model.dtype, default_model.decoder) == ("int4", "llama")
     assert default_model.can_crop
 
 

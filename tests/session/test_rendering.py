@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from session.conversing import request
 from session.fake_model import FakeModel, plain_template
 
 from dora_voice_session.refused import RefusedError
@@ -19,8 +20,8 @@ def turns(*said, roles="user"):
     return Turns(Turn(i, [ChatMessage(role=roles, content=text)], reply) for i, (text, reply) in enumerate(said))
 
 
-def rendering(template=plain_template, settings=None, **switches):
-    return Rendering(FakeModel(template=template), settings or SessionSettings(), switches)
+def rendering(template=plain_template, settings=None):
+    return Rendering(FakeModel(template=template), settings or SessionSettings())
 
 
 def strips(messages, **switches):
@@ -100,8 +101,12 @@ def test_thoughts_stay_until_the_next_message():
 def test_the_templates_own_switches_reach_it():
     seen = []
     template = lambda messages, **switches: seen.append(switches) or ""  # noqa: E731
-    rendering(template, enable_thinking=True).open(turns(("Hi.", None)))
-    assert seen[0] == {"add_generation_prompt": False, "enable_thinking": True}
+    said = turns(("Hi.", None), ("Ho.", None))
+    said.find(0).request = request("Hi.", enable_thinking=True)
+    rendering(template).to_answer(said, said.find(0))
+    rendering(template).to_answer(said, said.last)
+    rendering(template).open(said)
+    assert [switches["enable_thinking"] for switches in seen] == [True, False, False, False]
 
 
 def test_what_a_template_refuses_is_refused_with_its_words():

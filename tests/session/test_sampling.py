@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dora_voice_session.sampling import Sampler
+from dora_voice_session.sampling import FEW, Sampler, candidates
 from dora_voice_session.schema import Generation
 
 LOGITS = np.array([0.0, 2.0, 1.9, -1.0, 1.0], np.float32)
@@ -91,6 +91,53 @@ def test_only_the_likeliest_that_reach_top_p_together_are_drawn():
 def test_top_p_counts_among_what_top_k_leaves():
     logits = np.log(np.array([0.4, 0.3, 0.1, 0.1, 0.1], np.float32))
     assert set(drawn(logits=logits, top_k=2, top_p=0.55)) == {0}
+
+
+def by_definition(logits, temperature, top_p, top_k):
+    """All tokens sorted, likeliest first; top_k of them; of these as many as reach top_p. And their probabilities."""
+    order = sorted(range(len(logits)), key=lambda token: -logits[token])[: top_k or None]
+    weights = [np.exp((float(logits[token]) - float(logits[order[0]])) / temperature) for token in order]
+    reached = np.cumsum(weights) / sum(weights)
+    kept = next((i + 1 for i, share in enumerate(reached) if share >= top_p and top_p < 1), len(order))
+    return dict(zip(order[:kept], np.array(weights[:kept]) / sum(weights[:kept]), strict=True)), reached
+
+
+@st.composite
+def vocabularies(draw):
+    """Logits of few and of many tokens, with ties, some impossible."""
+    size = draw(st.sampled_from([1, 2, 7, FEW, FEW + 1, 3 * FEW]))
+    few = draw(st.lists(st.floats(-20, 20, width=32) | st.just(-np.inf), min_size=1, max_size=9))
+    random = np.random.default_rng(draw(st.integers(0, 9)))
+    logits = random.choice(np.array(few, np.float32), size)
+    if draw(st.booleans()):
+        logits += random.normal(size=size).astype(np.float32)
+    logits[random.integers(size)] = 1.0  # Something is possible.
+    return logits
+
+
+@given(
+    vocabularies(),
+    st.floats(0.05, 10),
+    st.just(1.0) | st.floats(0.01, 0.999),
+    st.sampled_from([0, 1, 2, 5, 100, FEW, 2 * FEW, 10**6]),
+)
+def test_what_can_be_drawn_is_what_the_definition_says(logits, temperature, top_p, top_k):
+    expected, reached = by_definition(logits, temperature, top_p, top_k)
+    assume(top_p == 1 or np.abs(reached[:-1] - top_p).min(initial=1) > 1e-9)  # Else rounding decides.
+    tokens, probabilities = candidates(logits, Generation(temperature=temperature, top_p=top_p, top_k=top_k))
+    found = dict(zip(tokens.tolist(), probabilities, strict=True))
+    assert len(found) == len(tokens)
+    likely = {token for token, share in expected.items() if share}
+    assert {token for token, share in found.items() if share} == likely
+    np.testing.assert_allclose([found[token] for token in likely], [expected[token] for token in likely], rtol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 40}, {"top_p": 0.9}, {"top_p": 0.999}, {"top_k": 9, "top_p": 0.5}])
+def test_a_seed_repeats_in_a_large_vocabulary(settings):
+    logits = np.random.default_rng(3).normal(size=20 * FEW).astype(np.float32)
+    first, again = (drawn(50, logits, seed=7, **settings) for _ in range(2))
+    assert first == again
+    assert len(set(first)) > 1
 
 
 def test_a_seed_repeats_and_no_seed_does_not():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session.fake_model import finish, request, said
+from session.conversing import finish, request, said, until_first_token
 from session.tiny_model import make_tiny_model
 
 from dora_voice_llm import weights
@@ -46,9 +46,9 @@ def assert_like_a_fresh_start(model, session, rounding):
     held = list(session.tokens)
     assert held == session.history_tokens[: len(held)]
     assert session.cache_length == len(held)
-    if session._cached.logits is not None:
+    if session.logits is not None:
         fresh = model.extend(model.new_cache(), held)
-        np.testing.assert_allclose(session._cached.logits, fresh, rtol=0, atol=rounding)
+        np.testing.assert_allclose(session.logits, fresh, rtol=0, atol=rounding)
 
 
 def assert_greedy(model, tokens, replied, rounding):
@@ -132,11 +132,10 @@ def do_all_and_compare(model, operations, rounding):
     for name in NAMES:
         session = pool.get(name)
         finish(session.prefill(request("And?")))
-        response = finish(session.generate())
-        tokens = session._prompt._tokens
-        begun = len(tokens) - response.usage.generated_tokens
-        assert response.usage.input_tokens == begun
-        assert_greedy(model, tokens[:begun], tokens[begun:], rounding)
+        work = session.generate()
+        prompt = until_first_token(session, work)
+        assert finish(work).usage.input_tokens == len(prompt)
+        assert_greedy(model, prompt, session.tokens[len(prompt) :], rounding)
         assert_like_a_fresh_start(model, session, rounding)
 
 

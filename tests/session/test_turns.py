@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dora_voice_session.refused import RefusedError
-from dora_voice_session.schema import ChatMessage, MediaPart, TextPart
+from dora_voice_session.schema import ChatMessage, MediaPart, StreamingRequest, TextPart
 from dora_voice_session.turns import Turn, Turns
 
 
@@ -123,6 +123,36 @@ def test_messages_that_one_turn_cannot_take_together_are_refused_together():
     assert said(turns) == []
 
 
+@pytest.mark.parametrize("reply", [None, "1"])
+def test_what_is_said_now_is_not_put_into_the_past(reply):
+    turns = Turns([Turn(3, [user("a")], "1"), Turn(7, [user("b")], reply)])
+    with pytest.raises(RefusedError, match=r"turn 5: .* last one, 7") as refused:
+        turns.add([user("c")], new_id=5)
+    assert refused.value.code == "bad_request"
+    assert [turn.turn_id for turn in turns] == [3, 7]
+    turns.add([user("c")], new_id=7)
+    assert said(turns)[-1].endswith("c")
+
+
+def test_a_guess_that_one_turn_cannot_take_leaves_the_one_before():
+    turns = Turns()
+    turns.revise([user("a")], 4, is_open=True)
+    with pytest.raises(RefusedError):
+        turns.revise([user("b"), assistant("1"), user("c")], 4)
+    assert said(turns) == ["u:a"]
+
+
+def test_a_turn_asks_for_what_its_request_says_and_a_guess_in_its_place_does_not():
+    turns = Turns([Turn(0, [user("a")], is_open=True)])
+    assert turns.last.asked("enable_thinking") is None
+    turns.last.request = StreamingRequest(session_id="s", messages=[user("a")], enable_thinking=True)
+    assert turns.last.asked("enable_thinking")
+    assert turns.last.asked("omni_mode") is None
+    assert turns.copy().last.asked("enable_thinking")
+    turns.revise([user("b")], 0)
+    assert turns.last.asked("enable_thinking") is None
+
+
 def test_a_guess_gives_way_to_a_better_one_until_it_is_closed():
     turns = conversation(("a", "1"))
     assert turns.revise([user("How is the see")], 4, is_open=True)
@@ -154,8 +184,8 @@ def test_a_dropped_turn_never_happened():
 
 def test_the_oldest_turn_can_go():
     turns = conversation(("a", "1"), ("b", "2"))
-    turns.drop_oldest()
-    assert said(turns) == ["u:b", "a:2"]
+    assert said(turns.without_oldest(1)) == ["u:b", "a:2"]
+    assert said(turns) == ["u:a", "a:1", "u:b", "a:2"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dora_voice_session.model import Model
 from dora_voice_session.prefix import common_prefix
+from dora_voice_session.work import Work
 
 SLICE_TOKENS = 32
 """Tokens computed between two yields: about 30-50 ms of the default model on two cores."""
@@ -23,17 +24,12 @@ class CachedTokens:
         self._model = model
         self._cache: Any = model.new_cache()
         self._offloaded: Any = None
+        self._offloaded_bytes = 0
         self._lost: list[int] = []
         """Tokens that were computed once, until the cache was given up."""
         self.tokens: list[int] = []
         self.logits: NDArray[np.float32] | None = None
         """Of the token after the last, shape (vocabulary,), where it is known."""
-
-    @property
-    def known_logits(self) -> NDArray[np.float32]:
-        """The logits, where the caller has seen to it that they are known."""
-        assert self.logits is not None
-        return self.logits
 
     def __len__(self) -> int:
         """How many tokens the cache itself says that it holds; away it can't be asked."""
@@ -53,15 +49,24 @@ class CachedTokens:
         """Memory that the cache takes; nothing while it is away."""
         return 0 if self.is_away or not self.tokens else self._model.held_bytes(self._cache)
 
-    def hold(self, tokens: list[int]) -> Generator[None, None, None]:
-        """Holds exactly `tokens` in the end, with the logits of what follows them. Yields between two slices."""
+    @property
+    def away_bytes(self) -> int:
+        """Memory that the cache took before it went away."""
+        return self._offloaded_bytes if self.is_away else 0
+
+    def hold(self, tokens: list[int]) -> Work[None, NDArray[np.float32]]:
+        """Holds exactly `tokens`, at least one, in the end. Yields between two slices.
+
+        Returns the logits of the token after them.
+        """
         while True:
             # Again after each yield: whatever others have done meanwhile, this list is what comes of it.
             self.crop_to(tokens)
-            if upcoming := tokens[len(self.tokens) :][:SLICE_TOKENS]:
-                self.extend(upcoming)
+            if len(self.tokens) == len(tokens) and self.logits is not None:
+                return self.logits
+            logits = self.extend(tokens[len(self.tokens) :][:SLICE_TOKENS])
             if len(self.tokens) == len(tokens):
-                return
+                return logits
             yield
 
     def crop_to(self, tokens: list[int]) -> None:
@@ -98,8 +103,9 @@ class CachedTokens:
 
     def evict(self) -> bool:
         """Gives the cache's memory free. True: it went elsewhere, and comes back by itself; else it is lost."""
-        if self.is_away:
-            return True
+        if self.is_away or not self.tokens:
+            return self.is_away
+        self._offloaded_bytes = self.nbytes
         self._offloaded = self._model.offload(self._cache)
         if not self.is_away:
             self.lose()
@@ -126,6 +132,7 @@ class CachedTokens:
     def become(self, other: CachedTokens) -> None:
         """Takes over what the other holds, which is of no use then."""
         self._cache, self._offloaded, self._lost = other._cache, other._offloaded, other._lost
+        self._offloaded_bytes = other._offloaded_bytes
         self.tokens, self.logits = other.tokens, other.logits
 
     def _bring_back(self) -> None:

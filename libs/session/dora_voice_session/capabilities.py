@@ -50,6 +50,9 @@ class Capabilities:
                     )
 
 
+TEXT_ONLY = Capabilities("a text model")
+
+
 def _asked_for(document: BaseModel, path: str) -> Iterator[tuple[str, object]]:
     """The optional fields that were set to something, with their paths."""
     for name in sorted(document.model_fields_set):

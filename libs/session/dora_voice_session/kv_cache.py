@@ -1,6 +1,6 @@
 """KV caches that can be taken back and forked for nothing, and transformers' own for all other models.
 
-Imported only by `hf_model`.
+Imported only where torch is there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""One token through a Llama on packed weights, without transformers' overhead per layer. Imported only by `hf_model`.
+"""One token through a Llama on packed weights, without transformers' overhead per layer.
 
 The same sums as `transformers.models.llama.modeling_llama`, in the order that needs the fewest kernel calls: at
 30 layers every call costs as much as a percent of a token. Everything but decoding stays with transformers.
+Imported only where torch is there.
 """
 
 from __future__ import annotations

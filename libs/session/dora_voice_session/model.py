@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-ChatMessage = Mapping[str, str]
+TemplateMessage = Mapping[str, str]
 """`role` and `content`, as chat templates take them."""
 
 
@@ -67,7 +67,9 @@ class ChatModel(Model, Protocol):
     template_switches: frozenset[str]
     """Which of `enable_thinking` and `use_tts_template` the chat template knows."""
 
-    def render(self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **switches: bool) -> str:
+    def render(
+        self, messages: Sequence[TemplateMessage], *, add_generation_prompt: bool = True, **switches: bool
+    ) -> str:
         """The conversation in the model's own chat template. Raises what the template raises.
 
         add_generation_prompt: goes on to where the model's reply begins.

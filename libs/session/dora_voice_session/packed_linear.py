@@ -1,4 +1,4 @@
-"""Linear layers in 4 and 8 bits for decoding on the CPU, with torch's own kernels. Imported only by `hf_model`.
+"""Linear layers in 4 and 8 bits for decoding on the CPU, with torch's own kernels. Imported only where torch is there.
 
 Decoding one token reads every weight once, so its speed is the memory's: 4-bit weights are four times faster than
 bf16. Prefill reuses a weight for many tokens and computes; there bf16 is faster, so layers keep both.

@@ -21,6 +21,13 @@ class Anchor(NamedTuple):
     chars: int
 
 
+class Prompt(NamedTuple):
+    """A rendered conversation."""
+
+    text: str
+    tokens: list[int]
+
+
 class PromptTokens:
     def __init__(self, tokenize: Callable[[str], list[int]]) -> None:
         self._tokenize = tokenize

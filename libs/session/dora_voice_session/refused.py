@@ -6,6 +6,7 @@ from typing import Literal
 
 Code = Literal[
     "bad_request",
+    "busy",
     "context_full",
     "no_memory",
     "nothing_to_answer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dora_voice_session.model import ChatModel
 from dora_voice_session.prefix import common_prefix
@@ -16,16 +16,18 @@ IN_NO_TEMPLATE = "\ue000"
 
 
 class Rendering:
-    """Raises RefusedError for messages that the template refuses. `switches` are the template's own."""
+    """Raises RefusedError for messages that the template refuses.
 
-    def __init__(self, model: ChatModel, settings: SessionSettings, switches: Mapping[str, bool]) -> None:
+    The template's own switches are as the request of the turn that is answered, or is the last, asks.
+    """
+
+    def __init__(self, model: ChatModel, settings: SessionSettings) -> None:
         self._model = model
         self._settings = settings
-        self._switches = switches
 
     def to_answer(self, turns: Turns, turn: Turn) -> str:
         """Everything up to where the reply to `turn` begins."""
-        return self._render(self._messages(turns, turn), add_generation_prompt=True)
+        return self._render(self._messages(turns, turn), turn, add_generation_prompt=True)
 
     def open(self, turns: Turns) -> str:
         """Everything that was said, without what would close the last message.
@@ -37,7 +39,7 @@ class Rendering:
             return ""
         *_, last = messages
         longer = [*messages[:-1], {**last, "content": last["content"] + IN_NO_TEMPLATE}]
-        closed, longer = (self._render(each, add_generation_prompt=False) for each in (messages, longer))
+        closed, longer = (self._render(each, turns.last, add_generation_prompt=False) for each in (messages, longer))
         return closed[: common_prefix(closed, longer)]
 
     def _messages(self, turns: Turns, until: Turn | None = None) -> list[dict[str, str]]:
@@ -47,10 +49,11 @@ class Rendering:
         system = [{"role": "system", "content": " ".join(told)}] if told else []
         return [*system, *turns.messages(until)]
 
-    def _render(self, messages: Sequence[dict[str, str]], *, add_generation_prompt: bool) -> str:
+    def _render(self, messages: Sequence[dict[str, str]], turn: Turn | None, *, add_generation_prompt: bool) -> str:
+        switches = {name: bool(turn and turn.asked(name)) for name in self._model.template_switches}
         plain = [{**message, "content": self._plain(message["content"])} for message in messages]
         try:
-            return self._model.render(plain, add_generation_prompt=add_generation_prompt, **self._switches)
+            return self._model.render(plain, add_generation_prompt=add_generation_prompt, **switches)
         except Exception as error:
             raise RefusedError("bad_request", f"the model's chat template refuses these messages: {error}") from error
 

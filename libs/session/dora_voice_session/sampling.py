@@ -11,6 +11,9 @@ from dora_voice_session.schema import Generation
 
 Logits = NDArray[np.float32]
 
+FEW = 256
+"""Tokens among which those that reach `top_p` are looked for at first. As a rule there they are."""
+
 
 class Sampler:
     """Chooses by one `Generation`; greedy, and so deterministic, at temperature 0."""
@@ -29,21 +32,51 @@ class Sampler:
             logits[self._ends] = -np.inf
         if self._generation.temperature == 0:
             return int(np.argmax(logits))
-        tokens, probabilities = self._likeliest(logits)
+        tokens, probabilities = candidates(logits, self._generation)
         return int(self._random.choice(tokens, p=probabilities))
 
-    def _likeliest(self, logits: Logits) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The tokens that top_k and top_p leave, likeliest first, and their probabilities."""
-        settings = self._generation
-        tokens = np.argsort(-logits, kind="stable")[: settings.top_k or None]
-        below_likeliest = logits[tokens].astype(np.float64) - logits[tokens[0]]
-        with np.errstate(over="ignore"):
-            probabilities = np.exp(below_likeliest / settings.temperature)
-        probabilities /= probabilities.sum()
-        # The one that reaches top_p is still in.
-        kept = int(np.searchsorted(np.cumsum(probabilities), settings.top_p)) + 1
-        tokens, probabilities = tokens[:kept], probabilities[:kept]
-        return tokens, probabilities / probabilities.sum()
+
+def candidates(logits: Logits, generation: Generation) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The tokens that `top_k`, and then `top_p`, leave to draw from, and their probabilities at the temperature.
+
+    Of equally likely tokens the first are left. A vocabulary is long: it is sorted only as far as it has to be.
+    """
+    is_short = 0 < generation.top_k < len(logits)
+    tokens = _likeliest(logits, generation.top_k) if is_short else np.arange(len(logits))
+    logits = logits[tokens]
+    weights = _weights(logits, generation.temperature)
+    if generation.top_p < 1:
+        kept = _nucleus(logits, weights, generation.top_p)
+        tokens, weights = tokens[kept], weights[kept]
+    return tokens, weights / weights.sum()
+
+
+def _weights(logits: Logits, temperature: float) -> NDArray[np.float64]:
+    """Proportional to the probabilities; the largest is 1."""
+    below_likeliest = logits.astype(np.float64) - logits.max()
+    with np.errstate(over="ignore"):
+        return np.exp(below_likeliest / temperature)
+
+
+def _nucleus(logits: Logits, weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
+    """Where the fewest tokens are that have this probability together, likeliest first."""
+    needed, few = top_p * weights.sum(), FEW
+    while True:
+        kept = _likeliest(logits, few)
+        reached = np.cumsum(weights[kept])
+        if reached[-1] >= needed or few >= len(logits):
+            # The one that reaches it is still in.
+            return kept[: np.searchsorted(reached, needed) + 1]
+        few *= 16
+
+
+def _likeliest(logits: Logits, count: int) -> NDArray[np.int64]:
+    """Where the `count` largest are, largest first, and first those that come first. All, if there are no more."""
+    if count >= len(logits):
+        return np.argsort(-logits, kind="stable")
+    least = np.partition(logits, -count)[-count]
+    found = np.flatnonzero(logits >= least)
+    return found[np.argsort(-logits[found], kind="stable")[:count]]
 
 
 def _penalise(logits: Logits, tokens: NDArray[np.int64], penalty: float) -> None:

@@ -12,8 +12,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-AUDIO_TOKEN_MS = 40
-"""What one unit of `audio_token_chunk_size` lasts."""
 REPLY_RATE_HZ = 24_000
 LONGEST_ID = 256
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dora_voice.heard import heard_of
 from dora_voice_session.refused import RefusedError
-from dora_voice_session.schema import ChatMessage
+from dora_voice_session.schema import ChatMessage, StreamingRequest
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +22,13 @@ class Turn:
     """None: not answered yet. Of an answer, what there is of it by now; later what was heard of it."""
     is_open: bool = False
     """The last message may go on."""
+    request: StreamingRequest | None = None
+    """The latest that said something in this turn: what it asks for holds here, and nowhere else."""
+
+    def asked(self, field: str) -> Any:
+        """What its request says about this, if it does."""
+        request = self.request
+        return getattr(request, field) if request is not None and field in request.model_fields_set else None
 
     def takes(self, message: ChatMessage) -> bool:
         """Whether the message belongs to this turn still. A reply is the last that does."""
@@ -70,10 +78,13 @@ class Turns:
         """Puts messages into the turn with `turn_id`, begun if there is none. is_open: the last of them may go on.
 
         Without `turn_id` they go on where the conversation is: into the last turn, and after a reply into a new one
-        with `new_id`, or the next free id. Raises RefusedError for a turn that was answered already.
+        with `new_id`, or the next free id. Raises RefusedError for a turn that was answered already, and for a
+        `new_id` before the last turn's.
         """
         if turn_id is not None:
             self._check_that_one_turn_takes(messages, turn_id)
+        elif new_id is not None and self.last is not None and new_id < self.last.turn_id:
+            raise RefusedError("bad_request", f"turn {new_id}: expected none before the last one, {self.last.turn_id}")
         for message in messages:
             self._turn_for(message, turn_id, new_id).add(message)
         if messages and (turn := self.find(turn_id)):
@@ -84,8 +95,10 @@ class Turns:
         turn = self.find(turn_id)
         if turn is not None and (turn.reply is not None or not turn.is_open):
             return False
+        self._check_that_one_turn_takes(messages, turn_id)
         if turn is not None:
             turn.messages.clear()
+            turn.request = None
         self.add(messages, is_open=is_open, turn_id=turn_id)
         return True
 
@@ -112,8 +125,8 @@ class Turns:
         self._turns = [turn for turn in self._turns if turn not in dropped]
         return bool(dropped)
 
-    def drop_oldest(self) -> None:
-        del self._turns[0]
+    def without_oldest(self, count: int) -> Turns:
+        return Turns(self._turns[count:])
 
     def cut(self, turn_id: int | None, text_end: int) -> bool:
         """Of this turn's reply only what was heard is left. False if there is no reply."""

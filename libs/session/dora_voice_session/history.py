@@ -1,0 +1,106 @@
+"""All that a session remembers of what it was told: a value that is copied, and goes back by taking a copy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from dora_voice_session.refused import RefusedError
+from dora_voice_session.schema import ChatMessage, Generation, SessionSettings, StreamingConfig, StreamingRequest
+from dora_voice_session.turns import Turn, Turns
+
+
+@dataclass(slots=True)
+class History:
+    """What raises RefusedError has changed nothing, except `edit`."""
+
+    settings: SessionSettings = field(default_factory=SessionSettings)
+    turns: Turns = field(default_factory=Turns)
+    is_system_open: bool = False
+    """A system message may go on."""
+    unfinished: StreamingRequest | None = None
+    """Said, but not read to its end yet. Nothing was said after it."""
+
+    def copy(self) -> History:
+        """From here on the two know nothing of each other."""
+        return replace(self, turns=self.turns.copy())
+
+    def add(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        is_open: bool = False,
+        turn_id: int | None = None,
+        new_id: int | None = None,
+    ) -> None:
+        """As `Turns.add`. A system message, allowed only as the very first, becomes the system prompt."""
+        system = messages[0].text if messages and messages[0].role == "system" and not len(self.turns) else None
+        spoken = messages if system is None else messages[1:]
+        if any(message.role == "system" for message in spoken):
+            raise RefusedError("bad_request", "role=system: expected only as the first message of a session")
+        self.turns.add(spoken, is_open=is_open, turn_id=turn_id, new_id=new_id)
+        if system is not None:
+            begun = self.settings.system_prompt if self.is_system_open else None
+            self.settings = self.settings.model_copy(update={"system_prompt": (begun or "") + system})
+        self.is_system_open = is_open and not spoken
+        self.unfinished = None
+
+    def request(self, request: StreamingRequest, *, is_open: bool, new_id: int | None = None) -> None:
+        """Adds the request's messages, unless it is the one that was interrupted. Its options go with its turn."""
+        if request == self.unfinished:
+            return
+        self.add(request.messages, is_open=is_open, new_id=new_id)
+        self.unfinished = request
+        if self.turns.last is not None:
+            self.turns.last.request = request
+
+    def edit(self, messages: Sequence[ChatMessage], *, is_open: bool = False, new_id: int | None = None) -> None:
+        """Puts messages in place of all that was said."""
+        self.clear()
+        self.add(messages, is_open=is_open, new_id=new_id)
+
+    def revise(self, messages: Sequence[ChatMessage], turn_id: int, *, is_open: bool = False) -> bool:
+        """As `Turns.revise`."""
+        is_revised = self.turns.revise(messages, turn_id, is_open=is_open)
+        if is_revised:
+            self.unfinished = None
+        return is_revised
+
+    def drop(self, turn_id: int | None) -> bool:
+        """As `Turns.drop`."""
+        last = self.turns.last
+        is_dropped = self.turns.drop(turn_id)
+        if self.turns.last is not last:
+            self.unfinished = None
+        return is_dropped
+
+    def clear(self) -> None:
+        """Nothing was said. The settings stay."""
+        self.turns, self.is_system_open, self.unfinished = Turns(), False, None
+
+    def configure(self, settings: SessionSettings) -> None:
+        """Settings from now on; a field that is null is as it was."""
+        given = settings.model_dump(exclude_none=True, exclude={"generation"})
+        if settings.generation is not None:
+            given["generation"] = merged(self.settings.generation or Generation(), settings.generation)
+        self.settings = self.settings.model_copy(update=given)
+
+    def begin_reply(self, turn: Turn) -> None:
+        """From here on the turn takes no more messages."""
+        turn.reply, turn.is_open = "", False
+        if turn is self.turns.last:
+            self.unfinished = None
+
+    def generation(self, turn: Turn | None) -> Generation:
+        """How the turn is answered: as its request says, then as the settings do."""
+        return merged(self.settings.generation or Generation(), turn and turn.asked("generation"))
+
+    def streaming(self, turn: Turn | None) -> StreamingConfig:
+        """How the turn's reply is delivered."""
+        return (turn and turn.asked("streaming")) or StreamingConfig()
+
+
+def merged(settings: Generation, asked: Generation | None) -> Generation:
+    """The settings, but for those that were asked for."""
+    given = {name: getattr(asked, name) for name in asked.model_fields_set} if asked else {}
+    return settings.model_copy(update=given)
