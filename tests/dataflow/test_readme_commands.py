@@ -80,3 +80,10 @@ def test_the_vad_node_runs_in_a_foreign_dataflow_without_torch(tmp_path, bare_py
 def test_the_stage_in_the_readme_of_the_library_passes_its_tests(tmp_path):
     write_files(ROOT / "libs/streaming/README.md", tmp_path)
     assert "2 passed" in sh(f"{sys.executable} -m pytest -q -p no:cacheprovider test_shout.py", tmp_path)
+
+
+def test_the_llm_readmes_node_asks_and_is_answered(tmp_path):
+    write_files(ROOT / "nodes/llm/README.md", tmp_path)
+    run = dora_run(tmp_path / "dataflow.yml", tmp_path, BACKEND="fake", HISTORY_DIR=tmp_path / "state")
+    assert run.returncode == 0, run.stdout
+    assert "You said: What is the capital of France?" in run.stdout

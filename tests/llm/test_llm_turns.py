@@ -54,7 +54,7 @@ def ask(driver, question, segment_id, session_id="a"):
 
 def counts(caplog):
     """(prefilled, reused, generated) of the turns logged since the last call."""
-    line = r"turn session=\S+ segment=\d+ prefilled=(\d+) reused=(\d+) replayed=0 generated=(\d+)"
+    line = r"turn session=\S+ segment=\d+ prefilled=(\d+) ahead=0 reused=(\d+) replayed=0 generated=(\d+)"
     lines = re.findall(line, caplog.text)
     caplog.clear()
     return [tuple(map(int, line)) for line in lines]
@@ -192,9 +192,10 @@ def test_nobody_ends_a_turn_from_within_it(tiny):
 @pytest.mark.parametrize(
     ("config", "says"),
     [
+        (Config(device="cuda"), r"DEVICE=cuda, DECODER=auto: ValueError: device 'cuda'"),
         (Config(model="/no/such/folder"), "MODEL=/no/such/folder: no such folder"),
         (Config(model="./nowhere"), r"MODEL=./nowhere: no such folder"),
-        (Config(model="no-such-owner/no-such-model"), "MODEL=no-such-owner/no-such-model: can't be used"),
+        (Config(model="no-such-owner/no-such-model"), "MODEL=no-such-owner/no-such-model can't be used"),
     ],
 )
 def test_a_model_that_cannot_be_had_is_named(config, says, monkeypatch):
@@ -205,7 +206,7 @@ def test_a_model_that_cannot_be_had_is_named(config, says, monkeypatch):
 
 def test_a_template_that_does_not_fit_is_named(tmp_path):
     template = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHATML
-    with pytest.raises(SetupError, match=r"can't be used: .*no system role"):
+    with pytest.raises(SetupError, match=r"can't be used with .*no system role"):
         build(Config(model=str(make_tiny_model(tmp_path, chat_template=template)), threads=1))
 
 

@@ -17,7 +17,10 @@ class Config:
     model: str = setting("", "chat model: a local folder or a hub id; empty: the default one", backends=MODEL_ONLY)
     dtype: Literal["auto", "int4", "bf16", "fp32"] = setting("auto", "number format", backends=MODEL_ONLY)
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "where the model computes", backends=MODEL_ONLY)
-    threads: int = setting(0, "compute threads; 0: what is fastest here", minimum=0, backends=MODEL_ONLY)
+    decoder: Literal["auto", "transformers"] = setting(
+        "auto", "auto decodes int4 of a Llama without transformers", backends=MODEL_ONLY
+    )
+    threads: int = setting(2, "compute threads; 0: what is fastest here", minimum=0, backends=MODEL_ONLY)
     system_prompt: str = setting(SYSTEM_PROMPT, "what the model is told first", backends=MODEL_ONLY)
     reply_language: str = setting(
         "", "language of the replies, e.g. de; empty: the model's choice", backends=MODEL_ONLY

@@ -55,6 +55,8 @@ class Conversation:
         """Turns of which nothing is written down yet."""
         self._guess: int | None = None
         """The turn that is only guessed so far."""
+        self._held_before_guess: int | None = None
+        """Tokens that were held when it was guessed for the first time."""
         self._spoken: deque[int] = deque(maxlen=MOST_REMEMBERED)
         """Segments that have a spoken reply."""
         self._has_ended = False
@@ -77,7 +79,9 @@ class Conversation:
             return
         if self._guess != segment_id:
             self._drop_guess()
+        held = len(self._session.tokens)
         if self._session.revise([ChatMessage(role="user", content=text)], turn_id=segment_id, is_open=True):
+            self._held_before_guess = held if self._guess != segment_id else self._held_before_guess
             self._guess = segment_id
             for _ in self._session.compute():
                 yield
@@ -357,9 +361,11 @@ class Conversation:
             self._journal.add(self._session.session_id, entry)
 
     def _log_turn(self, segment_id: int) -> None:
-        usage = self._session.usage
+        usage, held = self._session.usage, self._held_before_guess
+        ahead = 0 if held is None else max(0, usage.reused_tokens - held)
+        self._held_before_guess = None
         log.info(
-            "turn session=%s segment=%d prefilled=%d reused=%d replayed=%d generated=%d",
-            *(self._session.session_id, segment_id, usage.computed_tokens, usage.reused_tokens),
+            "turn session=%s segment=%d prefilled=%d ahead=%d reused=%d replayed=%d generated=%d",
+            *(self._session.session_id, segment_id, usage.computed_tokens, ahead, usage.reused_tokens - ahead),
             *(usage.replayed_tokens, usage.generated_tokens),
         )

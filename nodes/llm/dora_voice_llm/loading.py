@@ -6,18 +6,22 @@ from pathlib import Path
 
 from dora_voice.config import SetupError, user_path
 from dora_voice_llm import weights
+from dora_voice_llm.config import Config
 from dora_voice_session import hf_model
 from dora_voice_session.hf_model import HfModel
 
 
-def load(model: str, dtype: hf_model.Dtype, device: hf_model.Device, threads: int) -> HfModel:
-    """Loads and warms a chat model. Raises SetupError if it can't be had or can't hold a chat."""
-    source = _source(model)
+def load(config: Config) -> HfModel:
+    """Loads and warms a chat model. Raises SetupError if it can't be had or hold a chat, or if a setting doesn't fit."""
+    source = _source(config.model)
     try:
-        loaded = hf_model.load(str(source), dtype, device, threads)
+        loaded = hf_model.load(str(source), config.dtype, config.device, config.threads, config.decoder)
         loaded.render([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello."}])
     except Exception as error:
-        raise SetupError(f"MODEL={model or source}: can't be used: {type(error).__name__}: {error}") from error
+        raise SetupError(
+            f"MODEL={config.model or source} can't be used with DTYPE={config.dtype}, DEVICE={config.device}, "
+            f"DECODER={config.decoder}: {type(error).__name__}: {error}"
+        ) from error
     return loaded
 
 

@@ -41,12 +41,13 @@ def build_service(config: Config) -> Service:
     from dora_voice_llm import loading
 
     began_s = time.monotonic()
-    model = loading.load(config.model, config.dtype, config.device, config.threads)
+    model = loading.load(config)
     name = loading.name_of(config.model)
     limits = _limits(config, model)
     log.info(
-        "loaded %s (%s on %s, %d threads, %d tokens of context) in %.1f s",
-        *(name, model.dtype, model.device, model.threads, limits.context_tokens, time.monotonic() - began_s),
+        "loaded %s (%s on %s, decoder %s, %d threads, %d tokens of context) in %.1f s",
+        *(name, model.dtype, model.device, model.decoder, model.threads, limits.context_tokens),
+        time.monotonic() - began_s,
     )
     return Service(model, name, limits, _settings(config), _history_folder(config))
 
