@@ -12,7 +12,7 @@ from dora_voice_session.hf_model import HfModel
 
 
 def load(config: Config) -> HfModel:
-    """Loads and warms a chat model. Raises SetupError if it can't be had or hold a chat, or if a setting doesn't fit."""
+    """Loads and warms a chat model. Raises SetupError if it can't be had or can't hold a chat as it is set."""
     source = _source(config.model)
     try:
         loaded = hf_model.load(str(source), config.dtype, config.device, config.threads, config.decoder)
