@@ -19,6 +19,8 @@ class Recorder(FakeModel):
     def __init__(self, reply="One two three four."):
         super().__init__()
         self.said, self.seen, self.extended, self.has_broken = reply, [], [], False
+        self.breaks_in: int | None = None
+        """So many calls from now on, it breaks once."""
 
     def answer(self, user):
         return self.said
@@ -30,6 +32,10 @@ class Recorder(FakeModel):
         return super().render(messages, add_generation_prompt=add_generation_prompt)
 
     def extend(self, cache, tokens):
+        if self.breaks_in is not None:
+            self.breaks_in = None if self.breaks_in == 0 else self.breaks_in - 1
+            if self.breaks_in is None:
+                raise RuntimeError("the model broke")
         self.extended.append(len(tokens))
         logits = super().extend(cache, tokens)
         words = self.decode(cache)

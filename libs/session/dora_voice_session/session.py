@@ -18,7 +18,7 @@ from dora_voice_session.decoding import Decoding, IsEnough, IsStopped
 from dora_voice_session.history import merged
 from dora_voice_session.memory import Memory, UnlimitedMemory
 from dora_voice_session.model import ChatModel
-from dora_voice_session.past import Past, Snapshot
+from dora_voice_session.held_history import HeldHistory, Snapshot
 from dora_voice_session.prefix import common_prefix
 from dora_voice_session.prompt import Anchor, Prompt
 from dora_voice_session.refused import RefusedError
@@ -40,7 +40,7 @@ from dora_voice_session.work import Work
 log = logging.getLogger("dora_voice.session")
 
 
-class Session(Past):
+class Session(HeldHistory):
     """One conversation. Its generators may be closed at any yield, and then hold what they had computed.
 
     `clock` gives seconds. `turn_id` None means the last turn. What raises RefusedError has changed nothing.

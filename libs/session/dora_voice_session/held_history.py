@@ -31,7 +31,7 @@ class Snapshot:
     """A copy, of a model whose caches can't go back. Without it the tokens are computed again."""
 
 
-class Past:
+class HeldHistory:
     """`turn_id` None means the last turn. What raises RefusedError has changed nothing."""
 
     def __init__(self, model: ChatModel, settings: SessionSettings, capabilities: Capabilities) -> None:
