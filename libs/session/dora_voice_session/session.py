@@ -15,10 +15,10 @@ from dora_voice_session.capabilities import TEXT_ONLY, Capabilities
 from dora_voice_session.chunks import Chunks
 from dora_voice_session.context import Room, fit
 from dora_voice_session.decoding import Decoding, IsEnough, IsStopped
+from dora_voice_session.held_history import HeldHistory, Snapshot
 from dora_voice_session.history import merged
 from dora_voice_session.memory import Memory, UnlimitedMemory
 from dora_voice_session.model import ChatModel
-from dora_voice_session.held_history import HeldHistory, Snapshot
 from dora_voice_session.prefix import common_prefix
 from dora_voice_session.prompt import Anchor, Prompt
 from dora_voice_session.refused import RefusedError
