@@ -35,6 +35,7 @@ from dora_voice_session.work import Work
 log = logging.getLogger("dora_voice.llm")
 
 MOST_REMEMBERED = 256
+"""Segments, so that none is spoken twice."""
 HEARD_WAIT_MS = 200
 """How long the last report about a cut reply is waited for."""
 
@@ -117,7 +118,7 @@ class Conversation:
         """The segment never happened."""
         is_written = segment_id not in self._uncommitted and segment_id != self._guess
         if self._guess == segment_id:
-            self._guess = None
+            self._guess = self._held_before_guess = None
         self._uncommitted.discard(segment_id)
         self._replies.drop(segment_id)
         if self._session.drop(segment_id) and is_written:
@@ -324,7 +325,7 @@ class Conversation:
 
     def _drop_guess(self) -> None:
         if self._guess is not None:
-            guess, self._guess = self._guess, None
+            guess, self._guess, self._held_before_guess = self._guess, None, None
             self._session.drop(guess)
 
     def _known_turns(self) -> Turns:
