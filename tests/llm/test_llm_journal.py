@@ -69,14 +69,6 @@ def test_what_is_told_twice_of_a_reply_counts_once(tmp_path):
     assert left(tmp_path)["a"].turns.find(1).reply == "One two three"
 
 
-def test_pieces_of_a_message_come_back_as_one(tmp_path):
-    journal = begun(tmp_path)
-    journal.add("a", past.added([ChatMessage(role="user", content="How are")], 1, is_open=True))
-    journal.add("a", past.added([ChatMessage(role="user", content=" you?")], 2, is_open=False))
-    (known,) = left(tmp_path).values()
-    assert contents(known) == ["How are you?"]
-
-
 def test_a_dropped_turn_and_an_ended_session_leave_nothing(tmp_path):
     journal = begun(tmp_path)
     journal.add("a", past.said(1, "Hm."))

@@ -318,6 +318,136 @@ def test_what_was_heard_of_a_requested_reply_counts_after_a_crash_too(start):
     assert history(driver) == [("user", "Count."), ("assistant", "One two")]
 
 
+LONG = " ".join(f"w{i}" for i in range(100))
+
+
+def half_way(driver, document, segment_id):
+    """Feeds a request, and stops in the middle of reading it."""
+    driver.feed(request(document, segment_id))
+    for _ in range(3):
+        driver.step()
+
+
+def the_same_again_after_a_flush(driver):
+    half_way(driver, asked("prefill", LONG), 1)
+    driver.feed(control("flush", 2))
+    driver.run()
+    ask(driver, asked("prefill", LONG), 3)
+
+
+def an_empty_reply_before_another(driver):
+    driver.stage._service.model.said = ""
+    ask(driver, asked("complete", "Q1?"), 1)
+    driver.stage._service.model.said = "One two three four."
+    ask(driver, asked("complete", "Q2?"), 2)
+
+
+def a_speculative_turn_between_requests(driver):
+    ask(driver, asked("prefill", "Read."), 1)
+    driver.feed(say("Spec.", 2, speculative=True))
+    driver.run()
+    ask(driver, asked("complete", "Q?"), 3)
+    driver.feed(control("commit", 2))
+
+
+def words_that_were_flushed_behind_a_request(driver):
+    ask(driver, asked("prefill", "Read."), 1)
+    half_way(driver, asked("complete", LONG), 3)
+    driver.feed(say("Slow.", 2))
+    driver.step()
+    driver.feed(control("flush", 3))
+
+
+def a_speculative_turn_that_failed_before_a_request(driver):
+    driver.stage._service.model.breaks_in = 0
+    driver.feed(say("Spec.", 1, speculative=True))
+    driver.run()
+    ask(driver, asked("complete", "Read."), 2)
+    driver.feed(control("flush", 3))
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        the_same_again_after_a_flush,
+        an_empty_reply_before_another,
+        a_speculative_turn_between_requests,
+        words_that_were_flushed_behind_a_request,
+        a_speculative_turn_that_failed_before_a_request,
+    ],
+)
+def test_after_a_crash_the_history_is_what_it_was(start, happens):
+    driver = start()
+    happens(driver)
+    driver.run()
+    before = history(driver)
+    driver = start(restarts=1)
+    driver.advance(300)
+    assert history(driver) == before
+
+
+def test_a_journal_that_is_written_anew_loses_nothing_wherever_that_falls(start, monkeypatch):
+    for limit in range(700, 1200, 20):
+        monkeypatch.setattr("dora_voice_llm.journal.LARGEST_BYTES", limit)
+        driver = start()
+        for i in range(1, 6):
+            driver.feed(say(f"Q{i}?", i))
+            driver.run()
+        assert len(history(start(restarts=1))) == 10
+
+
+def test_what_was_heard_is_booked_on_the_turn_that_was_answered(start):
+    driver = start(wired=("text", "control", "request", "played"))
+    ask(driver, asked("prefill", "Read."), 1)
+    half_way(driver, asked("complete", LONG), 3)
+    driver.feed(say("Slow.", 2))
+    driver.step()
+    driver.feed(control("flush", 3))
+    driver.run()
+    driver.feed(played(3, 3, fin=True))
+    driver.run()
+    assert "One" in [content for _, content in history(driver)]
+
+
+def test_dropping_what_was_spoken_leaves_what_was_requested(unheard, recorder):
+    recorder.breaks_in = 0
+    unheard.feed(say("Hello.", 1))
+    unheard.run()
+    ask(unheard, asked("complete", "Typed."), 2)
+    unheard.feed(control("drop", 1))
+    unheard.run()
+    assert history(unheard) == [("user", "Typed."), ("assistant", "One two three four.")]
+
+
+def test_a_guess_that_came_to_nothing_does_not_stand_in_the_way_of_a_rollback(unheard):
+    ask(unheard, asked("prefill", "Count."), 1)
+    generate = {"type": "generate", "session_id": "a", "streaming": {"enable_speculative_snapshot": True}}
+    ask(unheard, generate, 2)
+    unheard.feed(guess("Hm", 3))
+    unheard.run()
+    unheard.feed(say("", 3, rejected="noise"))
+    unheard.run()
+    assert ask(unheard, act("rollback"), 4)[0]["result"]["success"]
+
+
+def test_a_guess_between_does_not_double_a_message_that_is_read_in_two_goes(unheard):
+    half_way(unheard, asked("prefill", LONG), 1)
+    unheard.feed(control("flush", 2), guess("Hm", 2))
+    unheard.run()
+    unheard.feed(say("", 2, rejected="noise"))
+    unheard.run()
+    ask(unheard, asked("prefill", LONG), 3)
+    assert history(unheard) == [("user", LONG)]
+
+
+def test_a_stop_gets_through_a_full_line(driver):
+    driver.feed(say("Count.", 1))
+    driver.run()
+    driver.feed(*(request(asked("complete", f"{i}?"), i) for i in range(2, MOST_TICKETS + 2)))
+    driver.run()
+    assert "done" in [result["type"] for result in ask(driver, act("stop"), 200)]
+
+
 def test_turns_that_the_context_gave_up_do_not_come_back(tmp_path):
     def start(restarts):
         stage = make_stage(Recorder(), tmp_path, context_tokens=560)

@@ -151,12 +151,15 @@ class HeldHistory:
         self._crop_to_history()
         return is_cut
 
-    def drop(self, turn_id: int | None = None) -> bool:
-        """A turn that never happened: what was said and what was answered leave the history. False if there is none."""
-        is_dropped = self._history.drop(turn_id)
-        if is_dropped:
+    def drop(self, turn_id: int | None = None, *, was_guess: bool = False) -> bool:
+        """A turn that never happened: what was said and what was answered leave the history. False if there is none.
+
+        was_guess: nobody had said it, so that it changes nothing else either.
+        """
+        is_dropped = self._history.drop(turn_id, was_guess=was_guess)
+        if is_dropped and not was_guess:
             self._forget_snapshot("a turn was dropped since")
-            self._crop_to_history()
+        self._crop_to_history()
         return is_dropped
 
     def reset(self) -> None:

@@ -62,15 +62,15 @@ class History:
     def revise(self, messages: Sequence[ChatMessage], turn_id: int, *, is_open: bool = False) -> bool:
         """As `Turns.revise`."""
         is_revised = self.turns.revise(messages, turn_id, is_open=is_open)
-        if is_revised:
+        if is_revised and not is_open:
             self.unfinished = None
         return is_revised
 
-    def drop(self, turn_id: int | None) -> bool:
+    def drop(self, turn_id: int | None, *, was_guess: bool = False) -> bool:
         """As `Turns.drop`."""
         last = self.turns.last
         is_dropped = self.turns.drop(turn_id)
-        if self.turns.last is not last:
+        if self.turns.last is not last and not was_guess:
             self.unfinished = None
         return is_dropped
 

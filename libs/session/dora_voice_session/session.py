@@ -61,6 +61,8 @@ class Session(HeldHistory):
         self.session_id = session_id
         self.usage = Usage()
         """Of the latest prefill or generation."""
+        self.answered_id: int | None = None
+        """The turn that the latest `generate` answers."""
         self._context_tokens = context_tokens
         self._memory = UnlimitedMemory() if memory is None else memory
         self._clock = clock
@@ -137,6 +139,7 @@ class Session(HeldHistory):
         """
         began_s = self._clock()
         turn = self._turn_to_answer(turn_id)
+        self.answered_id = turn.turn_id
         generation = merged(self._history.generation(turn), generation)
         streaming = streaming or self._history.streaming(turn)
         self._capabilities.check(streaming)

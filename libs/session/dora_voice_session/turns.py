@@ -31,8 +31,13 @@ class Turn:
         return getattr(request, field) if request is not None and field in request.model_fields_set else None
 
     def takes(self, message: ChatMessage) -> bool:
-        """Whether the message belongs to this turn still. A reply is the last that does."""
+        """Whether the message may belong to this turn still. A reply is the last that does."""
         return self.reply is None or (self.is_open and message.role == "assistant")
+
+    def goes_on_with(self, message: ChatMessage, new_id: int | None) -> bool:
+        """Whether it does, although it could begin a turn with `new_id`: as a reply, or with a message that is open."""
+        is_own = new_id is None or new_id == self.turn_id
+        return self.takes(message) and (is_own or self.is_open or message.role == "assistant")
 
     def add(self, message: ChatMessage) -> None:
         """Goes on with an open message of the same role, else after it."""
@@ -78,8 +83,8 @@ class Turns:
         """Puts messages into the turn with `turn_id`, begun if there is none. is_open: the last of them may go on.
 
         Without `turn_id` they go on where the conversation is: into the last turn, and after a reply into a new one
-        with `new_id`, or the next free id. Raises RefusedError for a turn that was answered already, and for a
-        `new_id` before the last turn's.
+        with the next free id. Given `new_id`, all but what goes on with an open message begins a turn with that.
+        Raises RefusedError for a turn that was answered already, and for a `new_id` before the last turn's.
         """
         if turn_id is not None:
             self._check_that_one_turn_takes(messages, turn_id)
@@ -104,7 +109,7 @@ class Turns:
 
     def _turn_for(self, message: ChatMessage, turn_id: int | None, new_id: int | None) -> Turn:
         turn = self.find(turn_id)
-        if turn is not None and turn.takes(message):
+        if turn is not None and turn.goes_on_with(message, new_id):
             return turn
         if new_id is None:
             new_id = turn.turn_id + 1 if turn else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 
@@ -87,7 +87,9 @@ class Conversation:
             for _ in self._session.compute():
                 yield
                 if ticket.has_waiters:
-                    return
+                    break
+            if self._session.usage.dropped_turns:
+                self._write_whole()
 
     def reject(self, segment_id: int) -> None:
         """Nothing was said in a segment, whatever was guessed."""
@@ -96,7 +98,9 @@ class Conversation:
 
     def commit(self, segment_id: int) -> None:
         """The segment is real: what there is of it is written down."""
-        if segment_id in self._uncommitted and (turn := self._session.turns.find(segment_id)):
+        is_news = segment_id in self._uncommitted
+        self._uncommitted.discard(segment_id)
+        if is_news and (turn := self._session.turns.find(segment_id)):
             self._write(past.said(segment_id, turn.messages[-1].text))
             if turn.reply is not None:
                 open_reply = next((reply for reply in self._replies if reply.turn_id == segment_id), None)
@@ -104,7 +108,6 @@ class Conversation:
                 self._write(past.replied(open_reply or known, 0, turn.reply))
                 if open_reply is None:
                     self._write(past.heard(segment_id, len(turn.reply)))
-        self._uncommitted.discard(segment_id)
 
     def flush(self, before_id: int) -> None:
         """Older replies are cut; what the user said stays said."""
@@ -135,7 +138,7 @@ class Conversation:
             result = yield from self._session.prefill(request, new_id=segment_id, replace=replace)
         if replace:
             self._replies.clear()
-        self._write_added(request, segment_id, whole=replace)
+        self._write_whole()
         return result
 
     def history(self) -> list[ChatMessage]:
@@ -171,7 +174,7 @@ class Conversation:
             is_stopped=lambda: ticket.is_cancelled,
         )
         try:
-            return (yield from self._reply(chunks, segment_id, lambda: segment_id, is_spoken=True))
+            return (yield from self._reply(chunks, segment_id, is_spoken=True))
         except RefusedError:
             self.drop(segment_id)
             raise
@@ -189,20 +192,15 @@ class Conversation:
         self._drop_guess()
         is_spoken = can_speak and (streaming or self._session.streaming).generate_audio
         chunks = self._session.generate(streaming, generation, is_stopped=lambda: ticket.is_cancelled)
-        return self._reply(chunks, segment_id, self._last_turn_id, is_spoken=is_spoken)
+        return self._reply(chunks, segment_id, is_spoken=is_spoken)
 
     def complete(self, request: StreamingRequest, segment_id: int, ticket: Ticket, *, can_speak: bool) -> Answer:
         """Reads the messages of a request, and answers them."""
-
-        def read() -> int:
-            self._write_added(request, segment_id, whole=False)
-            return self._last_turn_id()
-
         self._drop_guess()
         is_spoken = can_speak and request.streaming.generate_audio
         chunks = self._session.complete(request, new_id=segment_id, is_stopped=lambda: ticket.is_cancelled)
         with self._written_if_closed():
-            return (yield from self._reply(chunks, segment_id, read, is_spoken=is_spoken))
+            return (yield from self._reply(chunks, segment_id, is_spoken=is_spoken, is_read=True))
 
     def hear(self, played: Played) -> None:
         """A report of the speaker."""
@@ -268,11 +266,11 @@ class Conversation:
         self,
         chunks: Work[StreamingChunk | None, StreamingResponse],
         segment_id: int,
-        begin: Callable[[], int],
         *,
         is_spoken: bool,
+        is_read: bool = False,
     ) -> Answer:
-        """Passes the chunks on, speaks them, and keeps track of what is sent. `begin` tells the turn, at the first."""
+        """Passes the chunks on, speaks them, and keeps track of what is sent. is_read: its message was read by it."""
         if is_spoken and segment_id in self._spoken:
             raise RefusedError("bad_request", f"segment {segment_id}: expected a new one, this has its reply already")
         reply: Reply | None = None
@@ -284,7 +282,7 @@ class Conversation:
                         yield None
                         continue
                     if reply is None:
-                        reply = self._begin(segment_id, begin(), is_spoken=is_spoken)
+                        reply = self._begin(segment_id, is_spoken=is_spoken, is_read=is_read)
                     self._send(reply, chunk.text_delta)
                     yield chunk
                     if is_spoken and chunk.text_delta:
@@ -299,13 +297,17 @@ class Conversation:
             yield self._fragment("", len(response.full_text), fin=True)
         return response
 
-    def _begin(self, segment_id: int, turn_id: int, *, is_spoken: bool) -> Reply:
-        if self._session.usage.dropped_turns:
-            self._write_whole()
-        if is_spoken:
-            self._spoken.append(segment_id)
+    def _begin(self, segment_id: int, *, is_spoken: bool, is_read: bool) -> Reply:
+        turn_id = self._session.answered_id
+        assert turn_id is not None
         reply = Reply(segment_id, turn_id, is_spoken and self.knows_heard)
         self._replies.begin(reply)
+        if is_spoken:
+            self._spoken.append(segment_id)
+        if is_read or self._session.usage.dropped_turns:
+            self._write_whole()
+        elif turn_id not in self._uncommitted:
+            self._write(past.replied(reply, 0, ""))
         return reply
 
     def _send(self, reply: Reply, delta: str) -> None:
@@ -326,15 +328,10 @@ class Conversation:
     def _drop_guess(self) -> None:
         if self._guess is not None:
             guess, self._guess, self._held_before_guess = self._guess, None, None
-            self._session.drop(guess)
+            self._session.drop(guess, was_guess=True)
 
     def _known_turns(self) -> Turns:
         return Turns(turn for turn in self._session.turns if turn.turn_id != self._guess)
-
-    def _last_turn_id(self) -> int:
-        last = self._session.turns.last
-        assert last is not None
-        return last.turn_id
 
     @contextmanager
     def _written_if_closed(self) -> Iterator[None]:
@@ -346,13 +343,6 @@ class Conversation:
         except BaseException:
             self._write_whole()
             raise
-
-    def _write_added(self, request: StreamingRequest, segment_id: int, *, whole: bool) -> None:
-        has_system = any(message.role == "system" for message in request.messages)
-        if whole or has_system or self._session.usage.dropped_turns:
-            self._write_whole()
-        else:
-            self._write(past.added(request.messages, segment_id, is_open=not request.is_last_chunk))
 
     def _write_whole(self) -> None:
         self._write(self.past().whole())

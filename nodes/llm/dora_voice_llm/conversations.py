@@ -50,11 +50,11 @@ class Conversations:
         return conversation
 
     @contextmanager
-    def ticket(self, session_id: str) -> Iterator[Ticket]:
+    def ticket(self, session_id: str, *, is_urgent: bool = False) -> Iterator[Ticket]:
         """A place in the line for this session, whether it has begun or not. Raises RefusedError."""
         lock = self._locks.setdefault(session_id, FairLock())
         try:
-            with lock.ticket() as ticket:
+            with lock.ticket(is_urgent=is_urgent) as ticket:
                 yield ticket
         finally:
             if lock.is_free:

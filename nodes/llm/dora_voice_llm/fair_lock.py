@@ -20,10 +20,13 @@ class FairLock:
         return not self._tickets
 
     @contextmanager
-    def ticket(self) -> Iterator[Ticket]:
-        """A place at the end of the line, given up however this ends. Raises RefusedError if the line is full."""
-        if len(self._tickets) >= MOST_TICKETS:
-            raise RefusedError("busy", f"{MOST_TICKETS} requests of this session are waiting already: expected fewer")
+    def ticket(self, *, is_urgent: bool = False) -> Iterator[Ticket]:
+        """A place at the end of the line, given up however this ends. Raises RefusedError if the line is full.
+
+        is_urgent: for what makes the line shorter; there are as many more places for that.
+        """
+        if len(self._tickets) >= MOST_TICKETS * (2 if is_urgent else 1):
+            raise RefusedError("busy", f"{len(self._tickets)} requests of this session are waiting: expected fewer")
         ticket = Ticket(self._tickets)
         self._tickets.append(ticket)
         try:

@@ -5,7 +5,7 @@ Each function makes an entry, a JSON object; `Past.apply` says what it means.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +19,6 @@ Entry = dict[str, Any]
 def said(turn_id: int, text: str) -> Entry:
     """What the user said, all of it."""
     return {"what": "said", "turn": turn_id, "text": text}
-
-
-def added(messages: Sequence[ChatMessage], new_id: int, *, is_open: bool) -> Entry:
-    """Messages that went on where the conversation was."""
-    documents = [message.model_dump() for message in messages]
-    return {"what": "added", "messages": documents, "turn": new_id, "is_open": is_open}
 
 
 def replied(reply: Reply, start: int, text: str) -> Entry:
@@ -88,9 +82,6 @@ class Past:
         turn_id = _natural(entry["turn"])
         if what == "said":
             self.turns.revise([ChatMessage(role="user", content=entry["text"])], turn_id)
-        elif what == "added":
-            messages = [ChatMessage.model_validate(document) for document in entry["messages"]]
-            self.turns.add(messages, is_open=bool(entry["is_open"]), new_id=turn_id)
         elif what in ("replied", "playing"):
             self._reply(turn_id, entry)
         elif what == "heard":

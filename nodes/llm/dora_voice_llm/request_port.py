@@ -51,7 +51,7 @@ class RequestPort:
             return requests.History(session_id=session_id, messages=self._conversations.known(session_id).history())
         if request.type in CANCELS:
             self._conversations.cancel(session_id)
-        with self._conversations.ticket(session_id) as ticket:
+        with self._conversations.ticket(session_id, is_urgent=request.type in CANCELS) as ticket:
             # A checkpoint: those who wait for the loudspeaker look up, and see that they are cancelled.
             yield None
             yield from ticket.acquire()
