@@ -29,9 +29,9 @@ def with_a_pause_before_the_third_question(path):
 def kill_when_it_answers_the_second_question(history_dir, has_ended):
     """Returns the history as it was when the node was killed."""
     while not has_ended.is_set():
-        for journal in history_dir.glob("llm-*.jsonl"):
+        for journal in history_dir.glob("*.jsonl"):
             lines = journal.read_text().splitlines()
-            if sum('"replied": 2,' in line for line in lines) >= 3:
+            if sum('"replied"' in line and '"turn": 2' in line for line in lines) >= 4:
                 os.kill(llm_process(history_dir), signal.SIGKILL)
                 return
         time.sleep(0.001)
@@ -69,9 +69,7 @@ def test_the_next_turn_after_a_kill_remembers_the_turns_before_it(tmp_path):
     assert said["assistant", 3]["text"]
     assert "error" not in said["assistant", 3]
     assert "goes on after a restart with 2 turns" in run.stdout
-    prompts = {
-        int(segment): int(prefilled) + int(reused)
-        for segment, prefilled, reused in re.findall(r"segment=(\d+) prefilled=(\d+) reused=(\d+)", run.stdout)
-    }
+    counted = re.findall(r"segment=(\d+) prefilled=(\d+) ahead=(\d+) reused=(\d+)", run.stdout)
+    prompts = {int(segment): sum(map(int, counts)) for segment, *counts in counted}
     assert prompts[3] > prompts[1] + 20, "the earlier turns are part of the prompt"
     assert list((tmp_path / "state").iterdir()) == [], "a run that ended leaves nothing to go on with"
