@@ -68,6 +68,7 @@ class Conversation:
         """All that the user said in a segment."""
         if self._guess == segment_id:
             self._guess = None
+        self._drop_guess()
         if not self._session.revise([ChatMessage(role="user", content=text)], turn_id=segment_id):
             raise RefusedError("bad_request", f"segment {segment_id}: expected a new one, this has its message already")
         self._uncommitted.add(segment_id)
@@ -226,7 +227,7 @@ class Conversation:
         return result
 
     def reset(self) -> None:
-        self._guess = None
+        self._guess = self._held_before_guess = None
         self._uncommitted.clear()
         self._session.reset()
         self._replies.clear()
@@ -238,9 +239,7 @@ class Conversation:
         """What is committed."""
         turns = Turns(turn for turn in self._known_turns() if turn.turn_id not in self._uncommitted)
         unheard = {
-            reply.turn_id: Unheard(
-                reply.turn_id, reply.segment_id, reply.heard_end if reply.is_spoken else len(reply.text)
-            )
+            reply.turn_id: Unheard(reply.turn_id, reply.segment_id, reply.heard_by_now)
             for reply in self._replies
             if reply.turn_id not in self._uncommitted
         }

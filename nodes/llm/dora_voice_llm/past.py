@@ -111,8 +111,7 @@ class Past:
 
 
 def _heard(reply: Reply) -> Entry:
-    text_end = reply.heard_end if reply.is_spoken else len(reply.text)
-    return {"turn": reply.turn_id, "segment": reply.segment_id, "text_end": text_end}
+    return {"turn": reply.turn_id, "segment": reply.segment_id, "text_end": reply.heard_by_now}
 
 
 def _document(turn: Turn) -> Entry:

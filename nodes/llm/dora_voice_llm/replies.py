@@ -26,6 +26,11 @@ class Reply:
     is_over: bool = False
     """Nothing more of it is played."""
 
+    @property
+    def heard_by_now(self) -> int:
+        """Up to where it was heard so far, as far as anybody can tell."""
+        return self.heard_end if self.is_spoken else len(self.text)
+
 
 class Replies:
     """Those that are not past, in the order of their segments.
@@ -83,9 +88,7 @@ class Replies:
     def flush(self, before_id: int) -> None:
         """Every older reply is cut. What was heard of it may still be reported."""
         for reply in self.before(before_id):
-            reply.is_cut = True
-            if not reply.is_spoken:
-                reply.heard_end = len(reply.text)
+            reply.is_cut, reply.heard_end = True, reply.heard_by_now
             if not reply.is_spoken or reply.is_over:
                 self.settle(reply)
 
