@@ -7,10 +7,12 @@ import subprocess
 import sys
 import wave
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from dora_run import NODES, ROOT
 
+LONGEST_RUN_S = 120
 FAKES = {"STT_BACKEND": "fake", "LLM_BACKEND": "fake", "TTS_BACKEND": "fake", "FAKE_TEXTS": "Tell me a story!"}
 
 
@@ -27,6 +29,9 @@ def run_until(line, dataflow, cwd, **env):
         start_new_session=True,
     )
     assert run.stdout is not None
+    # Should dora itself hang at the start, this fails, and doesn't wait for ever.
+    hanging = Timer(LONGEST_RUN_S, os.killpg, (run.pid, signal.SIGKILL))
+    hanging.start()
     shown = []
     for one in run.stdout:
         shown.append(one)
@@ -34,6 +39,7 @@ def run_until(line, dataflow, cwd, **env):
             # As a terminal does: to the whole process group.
             os.killpg(run.pid, signal.SIGINT)
             line = "\0"
+    hanging.cancel()
     # dora kills a node that doesn't stop, after 10 s: no node may need that.
     assert line == "\0", f"never shown: {line}"
     return run.wait(), "".join(shown)
