@@ -26,8 +26,7 @@ def turns(events, role):
 
 
 def test_three_questions_get_three_spoken_answers(tmp_path):
-    # tiny.en mishears names; the answers in this number format have few of them.
-    events, shown = hold("three-questions", tmp_path, DTYPE="bf16")
+    events, shown = hold("three-questions", tmp_path)
     assert [plain_words(turn["text"]) for turn in turns(events, "user")] == truth("three-questions")
     replies = turns(events, "assistant")
     assert len(replies) == 3

@@ -333,7 +333,7 @@ def agreement(pairs):
     return same.mean()
 
 
-def test_the_default_model_is_4_bit_and_loses_nothing(default_model):
+def test_the_default_model_is_4_bit(default_model):
     assert (default_model.dtype, default_model.decoder) == ("int4", "llama")
     assert default_model.can_crop
 
