@@ -109,6 +109,22 @@ def test_a_speculative_turn_is_written_when_it_is_committed_and_never_when_it_is
     assert [line["text"] for line in lines(tmp_path, "turn")] == ["whole"]
 
 
+def test_the_journal_tells_when_a_reply_was_written_and_when_its_sound_came(sink, tmp_path):
+    sink.feed(said("reply_text", "Hi.", fin=False), said("reply_text", "", seq=1))
+    sink.feed(sound(tone(20, rate_hz=24_000), 0), sound(tone(20, rate_hz=24_000), 1, fin=True))
+    sink.run()
+    assert [line["text"] for line in lines(tmp_path, "reply")] == ["Hi."]
+    assert [(line["samples"], "fin" in line) for line in lines(tmp_path, "audio")] == [(0, False), (960, True)]
+
+
+def test_what_was_said_too_soon_is_counted(sink, capsys):
+    fragment = replace(said("reply_text", "Hi.", fin=False), speculative=True)
+    sink.feed(fragment, replace(sound(tone(1_500, rate_hz=24_000), 0), speculative=True), control("drop"))
+    sink.run()
+    sink.scheduler.close()
+    assert "taken back: 1 tokens, 1.5 s of audio" in capsys.readouterr().out
+
+
 def test_no_speech_is_no_turn_and_an_error_is_told_once(sink, tmp_path):
     sink.feed(said("user_text", "", 1, rejected="noise"), said("reply_text", "", 1), played(0, None, 1, fin=True))
     error = "RuntimeError: broken"
@@ -188,7 +204,10 @@ def test_after_a_restart_the_same_conversation_goes_on(tmp_path):
         driver.run()
         with (tmp_path / "conversation.jsonl").open("a") as journal:
             journal.write('{"cut in the mid')
-    turns = [json.loads(line) for line in (tmp_path / "conversation.jsonl").read_text().splitlines() if line[-1] == "}"]
+    written = [
+        json.loads(line) for line in (tmp_path / "conversation.jsonl").read_text().splitlines() if line[-1] == "}"
+    ]
+    turns = [line for line in written if line["event"] == "turn"]
     assert [(line["text"], line["t_s"]) for line in turns] == [("before", 2.0), ("after", 4.0)]
     assert len(list(tmp_path.glob("reply-*.wav"))) == 2
 

@@ -11,12 +11,13 @@ from dora_voice_vad.endpointing import (
     SPLIT_SAMPLES,
     WINDOW_SAMPLES,
     Endpointer,
-    EnoughSpeech,
     Event,
     FalseAlarm,
     HardEnd,
     Limits,
     Onset,
+    Resumed,
+    SoftEnd,
     Speech,
 )
 
@@ -24,10 +25,12 @@ W = WINDOW_SAMPLES
 LIMITS = Limits(
     pre_roll_samples=10 * W,
     min_speech_samples=3 * W,
-    barge_in_samples=5 * W,
-    end_silence_samples=8 * W,
+    soft_end_samples=4 * W,
+    false_alarm_samples=6 * W,
     max_utterance_samples=2 * SPLIT_SAMPLES,
 )
+
+END_SILENCE = 8 * W
 
 # Runs, so that long utterances and long silences come up, not only flicker.
 RUNS = st.lists(st.tuples(st.floats(0, 1), st.integers(1, 150)), max_size=12)
@@ -37,7 +40,7 @@ PROBABILITIES = st.one_of(FLICKER, RUNS.map(lambda runs: [p for p, count in runs
 
 def listen(probabilities: list[float], limits: Limits = LIMITS, rest_samples: int = 0) -> list[Event]:
     endpointer = Endpointer(limits)
-    events = [event for p in probabilities for event in endpointer.hear(p)]
+    events = [event for p in probabilities for event in endpointer.hear(p, END_SILENCE)]
     return events + endpointer.finish(rest_samples)
 
 
@@ -65,7 +68,7 @@ def test_every_onset_is_followed_by_exactly_one_end_once_the_stream_is_over(ps: 
 
 
 @given(PROBABILITIES, st.integers(0, W - 1))
-def test_speech_is_contiguous_from_onset_to_end(ps: list[float], rest: int) -> None:
+def test_speech_is_contiguous_from_onset_to_the_soft_end_and_on_from_there(ps: list[float], rest: int) -> None:
     for utterance in utterances(listen(ps, rest_samples=rest)):
         assert isinstance(utterance[0], Onset)
         position = utterance[0].at
@@ -73,7 +76,20 @@ def test_speech_is_contiguous_from_onset_to_end(ps: list[float], rest: int) -> N
             if isinstance(event, Speech):
                 assert event.begin == position < event.end
                 position = event.end
-        assert ended_at(utterance) == position
+            elif isinstance(event, SoftEnd | Resumed):
+                assert event.at == position
+        was_soft_ended = any(isinstance(event, SoftEnd) for event in utterance)
+        assert position <= ended_at(utterance) if was_soft_ended else position == ended_at(utterance)
+
+
+@given(PROBABILITIES, st.integers(0, W - 1))
+def test_after_a_soft_end_it_goes_on_or_ends_and_nothing_else(ps: list[float], rest: int) -> None:
+    for utterance in utterances(listen(ps, rest_samples=rest)):
+        for before, after in pairwise(utterance):
+            if isinstance(before, SoftEnd):
+                assert isinstance(after, Resumed | HardEnd)
+            if isinstance(after, Resumed):
+                assert isinstance(before, SoftEnd)
 
 
 @given(PROBABILITIES)
@@ -81,7 +97,7 @@ def test_a_committed_utterance_shares_no_sample_with_the_next(ps: list[float]) -
     for before, after in pairwise(utterances(listen(ps))):
         assert isinstance(after[0], Onset)
         if isinstance(before[-1], HardEnd):
-            assert after[0].at >= before[-1].at
+            assert after[0].at >= max(event.end for event in before if isinstance(event, Speech))
 
 
 @given(PROBABILITIES, st.integers(0, W - 1))
@@ -93,14 +109,16 @@ def test_no_utterance_is_longer_than_the_maximum(ps: list[float], rest: int) -> 
 
 @given(PROBABILITIES)
 def test_the_pre_roll_is_whole_unless_a_committed_utterance_or_the_beginning_is_in_the_way(ps: list[float]) -> None:
-    endpointer, committed_until = Endpointer(LIMITS), 0
+    endpointer, committed_until, sent_until = Endpointer(LIMITS), 0, 0
     for i, p in enumerate(ps):
         was_open = endpointer.is_open
-        for event in endpointer.hear(p):
+        for event in endpointer.hear(p, END_SILENCE):
             if isinstance(event, Onset) and not was_open:
                 assert event.at == max(committed_until, i * W - LIMITS.pre_roll_samples, 0)
+            if isinstance(event, Speech):
+                sent_until = event.end
             if isinstance(event, HardEnd):
-                committed_until = event.at
+                committed_until = sent_until
             was_open = True
 
 
@@ -110,20 +128,13 @@ def test_events_reach_back_no_further_than_announced_and_memory_is_bounded(ps: l
     for i, p in enumerate(ps):
         oldest = endpointer.oldest_needed
         assert i * W - oldest <= max(LIMITS.pre_roll_samples, SPLIT_SAMPLES + W)
-        assert all(e.begin >= oldest for e in endpointer.hear(p) if isinstance(e, Speech))
-
-
-@given(PROBABILITIES)
-def test_enough_speech_comes_at_most_once_and_never_before_a_false_alarm(ps: list[float]) -> None:
-    for utterance in utterances(listen(ps)):
-        enough = sum(isinstance(event, EnoughSpeech) for event in utterance)
-        assert enough <= (0 if isinstance(utterance[-1], FalseAlarm) else 1)
+        assert all(e.begin >= oldest for e in endpointer.hear(p, END_SILENCE) if isinstance(e, Speech))
 
 
 @given(PROBABILITIES)
 def test_time_goes_forward_within_an_utterance(ps: list[float]) -> None:
     for utterance in utterances(listen(ps)):
-        positions = [e.end if isinstance(e, Speech) else e.at for e in utterance if not isinstance(e, EnoughSpeech)]
+        positions = [e.end if isinstance(e, Speech) else e.at for e in utterance]
         assert positions == sorted(positions)
 
 
@@ -135,7 +146,7 @@ def test_windows_that_nobody_could_judge_lose_an_utterance_at_most(ps: list[floa
             endpointer.fail()
             assert not endpointer.is_open
             continue
-        for event in endpointer.hear(p):
+        for event in endpointer.hear(p, END_SILENCE):
             if isinstance(event, HardEnd):
                 assert event.at > taken_until
                 taken_until = event.at
@@ -161,7 +172,7 @@ def test_a_probability_between_the_two_thresholds_neither_begins_speech_nor_ends
 
 def test_a_click_is_a_false_alarm() -> None:
     events = listen([0.9] * 2 + [0.0] * 8)
-    assert [e for e in events if not isinstance(e, Speech)] == [Onset(0), FalseAlarm(10 * W)]
+    assert [e for e in events if not isinstance(e, Speech)] == [Onset(0), FalseAlarm(8 * W)]
 
 
 def test_after_a_false_alarm_the_pre_roll_may_use_its_samples() -> None:
@@ -169,9 +180,32 @@ def test_after_a_false_alarm_the_pre_roll_may_use_its_samples() -> None:
     assert [e.at for e in events if isinstance(e, Onset)] == [0, 0]
 
 
-def test_enough_speech_is_told_the_moment_it_is_enough() -> None:
-    assert EnoughSpeech(5 * W) in listen([0.9] * 5)
-    assert not any(isinstance(e, EnoughSpeech) for e in listen([0.9] * 4))
+def test_the_soft_end_comes_first_and_the_hard_end_when_the_silence_has_lasted() -> None:
+    events = [e for e in listen([0.9] * 6 + [0.1] * 8) if not isinstance(e, Speech)]
+    assert events == [Onset(0), SoftEnd(10 * W), HardEnd(14 * W)]
+
+
+def test_speech_after_the_soft_end_takes_it_back_and_nothing_is_lost() -> None:
+    events = listen([0.9] * 6 + [0.1] * 6 + [0.9] * 2 + [0.1] * 8)
+    assert Resumed(10 * W) in events
+    after = events[events.index(Resumed(10 * W)) + 1]
+    assert after == Speech(10 * W, 13 * W)
+
+
+def test_whoever_knows_more_may_end_it_sooner_or_later() -> None:
+    endpointer = Endpointer(LIMITS)
+    for p in [0.9] * 6 + [0.1] * 10:
+        assert not any(isinstance(event, HardEnd) for event in endpointer.hear(p, 20 * W))
+    assert endpointer.hear(0.1, 5 * W) == [HardEnd(17 * W)]
+
+
+def test_what_turned_out_to_be_nothing_is_forgotten_and_its_sound_may_be_pre_roll() -> None:
+    endpointer = Endpointer(LIMITS)
+    for p in [0.9] * 6:
+        endpointer.hear(p, END_SILENCE)
+    endpointer.forget()
+    assert not endpointer.is_open
+    assert endpointer.hear(0.9, END_SILENCE)[0] == Onset(0)
 
 
 def test_a_stream_that_ends_in_speech_commits_it_with_its_last_sample() -> None:
@@ -193,5 +227,5 @@ def test_what_follows_the_quietest_point_is_held_back_until_the_split_is_decided
     windows = LIMITS.max_utterance_samples // W
     endpointer = Endpointer(LIMITS)
     ps = [0.9] * (windows - 10) + [0.6] + [0.9] * 5
-    events = [e for p in ps for e in endpointer.hear(p)]
+    events = [e for p in ps for e in endpointer.hear(p, END_SILENCE)]
     assert max(e.end for e in events if isinstance(e, Speech)) == (windows - 9) * W

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +11,11 @@ import pytest
 
 from dora_voice.audio import resample
 from dora_voice.config import ConfigError, from_env
-from dora_voice.messages import Audio, Control, Message, Played
+from dora_voice.messages import Audio, Control, Message, Played, Text
 from dora_voice.testing import Driver, silence, tone
-from dora_voice_vad.node import PORTS, Config, build, limits
+from dora_voice_vad.config import Config
+from dora_voice_vad.listener import Detector
+from dora_voice_vad.node import PORTS, build
 from dora_voice_vad.stage import VadStage
 
 SPEECH, PAUSE = tone(640), silence(1_024)
@@ -22,9 +25,29 @@ def loud_is_speech(window: np.ndarray) -> float:
     return float(np.abs(window).max() > 0.1)
 
 
-def vad(sessions: int = 32, restarts: int = 0, wired: set[str] | None = None) -> Driver:
-    stage = VadStage(lambda: loud_is_speech, limits(Config()), sessions)
-    return Driver(stage, PORTS, wired=wired or {"audio", "played"}, restarts=restarts)
+def stage(config: Config, detect: Detector = loud_is_speech) -> VadStage:
+    return VadStage(
+        lambda: detect,
+        config.limits,
+        config.rules,
+        own_backchannels=config.backchannels,
+        stall_ms=config.stall_ms,
+        most_sessions=config.sessions,
+    )
+
+
+def vad(restarts: int = 0, wired: set[str] | None = None, **settings: Any) -> Driver:
+    return Driver(stage(Config(**settings)), PORTS, wired=wired or {"audio", "played"}, restarts=restarts)
+
+
+def reads_too(**settings: Any) -> Driver:
+    """One that is told what is said."""
+    return vad(wired={"audio", "played", "hypothesis", "reply"}, **settings)
+
+
+def read(driver: Driver, segment_id: int, text: str, fin: bool = True) -> list[Message]:
+    driver.feed(Text(port="hypothesis", text=text, session_id="a", segment_id=segment_id, fin=fin))
+    return driver.run()
 
 
 def hear(driver: Driver, *sounds: np.ndarray, session: str = "a", rate_hz: int = 16_000) -> list[Message]:
@@ -93,20 +116,149 @@ def test_too_little_speech_is_dropped_without_a_fin() -> None:
     assert not any(m.fin for m in sent)
 
 
-def test_speech_over_a_reply_that_is_still_played_flushes_it_once() -> None:
+def test_speech_over_a_reply_holds_it_at_once_and_flushes_it_once() -> None:
     driver = vad()
-    hear(driver, SPEECH, PAUSE)
+    hear(driver, SPEECH, PAUSE, PAUSE)
     heard(driver, 1, fin=False)
     sent = hear(driver, SPEECH, SPEECH, PAUSE)
-    assert verbs(sent) == [("start", 2), ("flush", 2), ("commit", 2)]
-    assert [m.flush for m in sent if isinstance(m, Control)] == [False, True, False]
+    assert verbs(sent) == [("start", 2), ("pause", 1), ("flush", 2), ("commit", 2)]
+    assert [m.flush for m in sent if isinstance(m, Control)] == [False, False, True, False]
 
 
 def test_the_flush_comes_as_soon_as_there_is_enough_speech() -> None:
-    driver = vad()
-    hear(driver, SPEECH, PAUSE)
+    driver = vad(barge_in_ms=300)
+    hear(driver, SPEECH, PAUSE, PAUSE)
     assert ("flush", 2) not in verbs(hear(driver, tone(288)))
     assert ("flush", 2) in verbs(hear(driver, tone(32)))
+
+
+def test_a_real_word_interrupts_before_there_is_enough_speech() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    hear(driver, SPEECH)
+    assert verbs(read(driver, 2, "Stop", fin=False)) == [("flush", 2)]
+
+
+@pytest.mark.parametrize("text", ["Mm-hmm.", "", "Yeah, okay."])
+def test_a_hum_pauses_the_reply_and_lets_it_go_on_and_leaves_no_trace(text: str) -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    assert verbs(hear(driver, SPEECH, silence(256))) == [("start", 2), ("pause", 1)]
+    assert verbs(read(driver, 2, text)) == [("drop", 2), ("resume", 1)]
+    assert verbs(hear(driver, PAUSE)) == []
+
+
+def test_a_hum_in_ones_own_words_is_a_setting() -> None:
+    driver = reads_too(backchannels="weiter|na klar")
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    hear(driver, SPEECH, silence(256))
+    assert verbs(read(driver, 2, "Na klar!")) == [("drop", 2), ("resume", 1)]
+
+
+def test_the_echo_of_what_is_being_said_interrupts_nothing() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    driver.feed(Text(port="reply", text="Once there was a robot by the sea.", session_id="a", segment_id=1))
+    driver.feed(Played(port="played", samples=9_600, text_end=10, session_id="a", segment_id=1))
+    hear(driver, SPEECH, silence(256))
+    assert verbs(read(driver, 2, "There was a robot.")) == [("drop", 2), ("resume", 1)]
+
+
+def test_an_utterance_over_a_reply_waits_to_be_understood() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    assert "commit" not in [verb for verb, _ in verbs(hear(driver, SPEECH, PAUSE))]
+    assert verbs(read(driver, 2, "Stop.")) == [("flush", 2)]
+    assert verbs(hear(driver, silence(32))) == [("commit", 2)]
+
+
+def test_where_nobody_understands_it_it_was_meant() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    assert verbs(hear(driver, SPEECH, silence(3_000))) == [("start", 2), ("pause", 1), ("flush", 2), ("commit", 2)]
+
+
+def test_a_click_over_a_reply_pauses_it_for_a_moment() -> None:
+    driver = vad()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    assert verbs(hear(driver, tone(64), PAUSE)) == [("start", 2), ("pause", 1), ("drop", 2), ("resume", 1)]
+
+
+def test_the_answer_begins_at_the_soft_end_and_is_sure_at_the_hard_end() -> None:
+    driver = vad()
+    sent = hear(driver, SPEECH, silence(128))
+    assert [m.speculative for m in speech(sent, 1) if m.fin] == [True]
+    assert verbs(hear(driver, PAUSE)) == [("commit", 1)]
+
+
+def test_without_speculation_nothing_begins_before_the_hard_end() -> None:
+    driver = vad(speculate=False)
+    assert not any(m.fin for m in hear(driver, SPEECH, silence(640)))
+    sent = hear(driver, silence(64))
+    assert [m.speculative for m in speech(sent, 1) if m.fin] == [False]
+    assert verbs(sent) == [("commit", 1)]
+
+
+def test_who_goes_on_after_the_soft_end_never_ended_and_no_sample_is_sent_twice() -> None:
+    driver = vad()
+    source = np.concatenate([silence(1_024), SPEECH, silence(256), SPEECH, PAUSE])
+    sent = hear(driver, source)
+    assert verbs(sent) == [("start", 1), ("drop", 1), ("start", 2), ("commit", 2)]
+    assert [m.continues for m in sent if isinstance(m, Control)] == [None, None, 1, None]
+    assert {fragment.continues for fragment in speech(sent, 2)} == {1}
+    both = whole([*speech(sent, 1), *speech(sent, 2)])
+    begin = 16_384 - 6_400
+    np.testing.assert_array_equal(both, source[begin : begin + len(both)])
+
+
+def test_who_goes_on_right_after_the_hard_end_reopens_the_turn() -> None:
+    driver = vad()
+    hear(driver, SPEECH, silence(720))
+    heard(driver, 1, samples=2_400, fin=False)
+    sent = hear(driver, SPEECH, PAUSE)
+    assert verbs(sent) == [("start", 2), ("pause", 1), ("drop", 1), ("commit", 2)]
+    assert [m.continues for m in sent if isinstance(m, Control)] == [1, None, None, None]
+
+
+def test_a_click_right_after_the_hard_end_reopens_nothing() -> None:
+    driver = vad()
+    hear(driver, SPEECH, silence(720))
+    assert verbs(hear(driver, tone(64), PAUSE)) == [("start", 2), ("pause", 1), ("drop", 2), ("resume", 1)]
+
+
+@pytest.mark.parametrize(("silence_ms", "heard_samples"), [(720, 24_000), (1_500, 0)])
+def test_a_turn_is_not_reopened_too_late_nor_when_much_of_its_reply_was_heard(
+    silence_ms: int, heard_samples: int
+) -> None:
+    driver = vad()
+    hear(driver, SPEECH, silence(silence_ms))
+    heard(driver, 1, samples=heard_samples, fin=False)
+    sent = hear(driver, SPEECH, PAUSE)
+    assert verbs(sent) == [("start", 2), ("pause", 1), ("flush", 2), ("commit", 2)]
+
+
+def test_a_finished_sentence_ends_soon_and_an_unfinished_one_late() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, silence(256))
+    read(driver, 1, "What is the capital of France?")
+    assert verbs(hear(driver, silence(64))) == [("commit", 1)]
+    hear(driver, silence(1_024))
+    heard(driver, 1)
+    hear(driver, SPEECH, silence(256))
+    read(driver, 2, "I would like to")
+    assert verbs(hear(driver, silence(900))) == []
+    assert verbs(hear(driver, silence(64))) == [("commit", 2)]
+
+
+def test_a_source_that_stalls_in_an_utterance_ends_it(caplog: pytest.LogCaptureFixture) -> None:
+    driver = vad()
+    hear(driver, SPEECH)
+    driver.clock.now_s += 1.9
+    assert verbs(driver.run()) == []
+    driver.clock.now_s += 0.3
+    with caplog.at_level(logging.WARNING, "dora_voice.vad"):
+        assert verbs(driver.run()) == [("commit", 1)]
+    assert "no sound for 2 s" in caplog.text
 
 
 def test_speech_after_a_reply_was_played_to_its_end_flushes_nothing() -> None:
@@ -118,7 +270,7 @@ def test_speech_after_a_reply_was_played_to_its_end_flushes_nothing() -> None:
 
 def test_without_played_every_earlier_segment_may_still_be_alive() -> None:
     driver = vad(wired={"audio"})
-    hear(driver, SPEECH, PAUSE)
+    hear(driver, SPEECH, PAUSE, PAUSE)
     assert ("flush", 2) in verbs(hear(driver, SPEECH, PAUSE))
 
 
@@ -214,7 +366,7 @@ def test_a_detector_that_fails_ends_the_segment_with_an_error_and_the_next_is_se
             raise RuntimeError("too loud for me")
         return loud_is_speech(window)
 
-    driver = Driver(VadStage(lambda: moody, limits(Config()), 1), PORTS)
+    driver = Driver(stage(Config(), moody), PORTS)
     sent = hear(driver, SPEECH, tone(32, level=1), PAUSE, SPEECH, PAUSE)
     ends = [(m.segment_id, m.error) for m in sent if isinstance(m, Audio) and m.fin]
     assert ends == [(1, "RuntimeError: too loud for me"), (2, None)]
@@ -238,9 +390,9 @@ def test_settings_that_contradict_each_other_are_refused_by_name() -> None:
 
 def test_a_word_too_short_to_interrupt_does_so_when_it_is_committed() -> None:
     driver = vad()
-    hear(driver, silence(1_024), SPEECH, PAUSE)
+    hear(driver, silence(1_024), SPEECH, PAUSE, PAUSE)
     sent = hear(driver, tone(256 + 32), PAUSE)
-    assert verbs(sent) == [("start", 2), ("flush", 2), ("commit", 2)]
+    assert verbs(sent) == [("start", 2), ("pause", 1), ("flush", 2), ("commit", 2)]
 
 
 def test_times_go_on_from_those_of_the_source() -> None:

@@ -57,7 +57,16 @@ class Heard:
     is_cut: bool
 
 
-Outcome = Event | ReplySound | Heard
+@dataclass(frozen=True, slots=True)
+class Wasted:
+    """A segment that never happened had been answered already: so many fragments of text, and samples of 24 kHz."""
+
+    segment: Segment
+    fragments: int
+    samples: int
+
+
+Outcome = Event | ReplySound | Heard | Wasted
 
 
 @dataclass(slots=True)
@@ -70,6 +79,8 @@ class _Turns:
     is_user_written: bool = False
     user_error: str | None = None
     reply: str = ""
+    reply_fragments: int = 0
+    audio_samples: int = 0
     is_reply_complete: bool = False
     is_reply_written: bool = False
     reply_error: str | None = None
@@ -124,7 +135,9 @@ class Conversation:
         for stream in self._reassembly.streams(segment.session_id):
             if stream.segment == segment:
                 yield from self._cut(stream)
-        self._turns.pop(segment, None)
+        turns = self._turns.pop(segment, None)
+        if turns and (turns.reply_fragments or turns.audio_samples):
+            yield Wasted(segment, turns.reply_fragments, turns.audio_samples)
 
     def finish(self, session_id: str) -> Iterator[Outcome]:
         """Nothing more comes of this session: reports what is missing, and writes the turns that are not."""
@@ -181,6 +194,9 @@ class Conversation:
             turns.errors.add(message.error)
             yield Event(segment, "error", {"output": OUTPUTS[port], "error": message.error})
         if isinstance(message, Audio):
+            if message.samples.size and not turns.audio_samples:
+                yield Event(segment, "audio", {"samples": 0})
+            turns.audio_samples += round(message.samples.size * SPEAKER_RATE_HZ / message.sample_rate)
             yield ReplySound(segment, message.samples, message.sample_rate)
         elif isinstance(message, Text) and port == "user_text":
             turns.user += message.text
@@ -188,12 +204,16 @@ class Conversation:
             if message.rejected is not None:
                 yield Event(segment, "rejected", {"reason": message.rejected})
         elif isinstance(message, Text):
+            if message.text:
+                turns.reply_fragments += 1
+                yield Event(segment, "reply", {"text": message.text})
             turns.reply += message.text
             turns.reply_error = message.error
 
     def _take_whole(self, segment: Segment, port: str) -> Iterator[Outcome]:
         turns = self._of(segment)
         if port == "reply_audio":
+            yield Event(segment, "audio", {"samples": turns.audio_samples, "fin": True})
             yield ReplySound(segment, np.zeros(0, np.float32), SPEAKER_RATE_HZ, fin=True)
         turns.is_user_complete |= port == "user_text"
         turns.is_reply_complete |= port == "reply_text"

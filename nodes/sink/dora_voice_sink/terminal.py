@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from dora_voice.messages import Segment
-from dora_voice_sink.conversation import MOST_SEGMENTS, Event, Heard, Outcome
+from dora_voice.messages import SPEAKER_RATE_HZ, Segment
+from dora_voice_sink.conversation import MOST_SEGMENTS, Event, Heard, Outcome, Wasted
 
 MOST_LATENCIES = 10_000
 COUNTED = ("user turns", "replies", "interrupted", "rejected as no speech", "gaps", "errors")
@@ -23,6 +23,7 @@ class Transcript:
         self._committed_s: dict[Segment, float] = {}
         self._latencies_ms: list[float] = []
         self._counts: Counter[str] = Counter()
+        self._wasted_fragments, self._wasted_s = 0, 0.0
 
     def of(self, t_s: float, outcome: Outcome) -> Iterator[str]:
         """The lines that this outcome brings about."""
@@ -30,6 +31,9 @@ class Transcript:
             yield from self._of_event(t_s, outcome)
         elif isinstance(outcome, Heard):
             yield from self._of_heard(t_s, outcome)
+        elif isinstance(outcome, Wasted):
+            self._wasted_fragments += outcome.fragments
+            self._wasted_s += outcome.samples / SPEAKER_RATE_HZ
 
     def _of_event(self, t_s: float, event: Event) -> Iterator[str]:
         values = event.values
@@ -69,6 +73,8 @@ class Transcript:
 
     def summary(self) -> Iterator[str]:
         yield "summary: " + ", ".join(f"{self._counts[what]} {what}" for what in COUNTED)
+        if self._wasted_fragments or self._wasted_s:
+            yield f"said too soon and taken back: {self._wasted_fragments} tokens, {self._wasted_s:.1f} s of audio"
         if self._latencies_ms:
             yield (
                 f"from the decision that the user had finished to the first words heard: median "

@@ -20,8 +20,10 @@ class Limits:
     stay_probability: float = 0.35
     pre_roll_samples: int
     min_speech_samples: int
-    barge_in_samples: int
-    end_silence_samples: int
+    soft_end_samples: int
+    """Silence after which an utterance has probably ended."""
+    false_alarm_samples: int
+    """Silence after which too little speech was none."""
     max_utterance_samples: int
 
 
@@ -41,8 +43,15 @@ class Speech:
 
 
 @dataclass(frozen=True, slots=True)
-class EnoughSpeech:
-    """The utterance is long enough to interrupt what is being said to the user."""
+class SoftEnd:
+    """The utterance has probably ended: no `Speech` comes until `Resumed` takes that back."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The utterance goes on after all; at its first sample after the soft end."""
 
     at: int
 
@@ -61,7 +70,7 @@ class FalseAlarm:
     at: int
 
 
-Event = Onset | Speech | EnoughSpeech | HardEnd | FalseAlarm
+Event = Onset | Speech | SoftEnd | Resumed | HardEnd | FalseAlarm
 
 
 @dataclass(slots=True)
@@ -69,6 +78,7 @@ class Utterance:
     begin: int
     sent: int
     is_pausing: bool = False
+    is_soft_ended: bool = False
     speech_samples: int = 0
     silence_samples: int = 0
     last_part: list[float] = field(default_factory=list)
@@ -88,24 +98,32 @@ class Endpointer:
         return self._utterance is not None
 
     @property
+    def speech_samples(self) -> int:
+        """How much of the open utterance was speech."""
+        return self._utterance.speech_samples if self._utterance else 0
+
+    @property
     def oldest_needed(self) -> int:
         """No event still to come reaches further back than this sample."""
         pre_roll_from = max(0, self._position - self._limits.pre_roll_samples)
         return min(self._utterance.sent, pre_roll_from) if self._utterance else pre_roll_from
 
-    def hear(self, probability: float) -> list[Event]:
-        """The next window of the stream, which holds speech with this probability."""
+    def hear(self, probability: float, end_silence_samples: int) -> list[Event]:
+        """The next window, which holds speech with this probability; so much silence is a hard end now."""
         events: list[Event] = []
         if self._utterance is None and probability >= self._limits.begin_probability:
             pre_roll_from = max(0, self._position - self._limits.pre_roll_samples)
             events += self._open(max(self._committed_until, pre_roll_from))
         self._position += WINDOW_SAMPLES
-        return events + self._go_on(probability)
+        return events + self._go_on(probability, end_silence_samples)
 
     def finish(self, rest_samples: int = 0) -> list[Event]:
         """The stream ended, after a rest too short for a window. An open utterance ends here."""
         self._position += rest_samples
-        return self._say_until(self._position) + self._end(self._position) if self._utterance else []
+        if self._utterance is None:
+            return []
+        rest = [] if self._utterance.is_soft_ended else self._say_until(self._position)
+        return rest + self._end(self._position)
 
     def fail(self) -> None:
         """Nobody can say what this window held. An open utterance is given up where it is."""
@@ -114,22 +132,29 @@ class Endpointer:
             self._committed_until = self._utterance.sent
             self._utterance = None
 
+    def forget(self) -> None:
+        """The open utterance was none."""
+        self._utterance = None
+
     def _open(self, begin: int, is_pausing: bool = False) -> list[Event]:
         self._utterance = Utterance(begin, sent=begin, is_pausing=is_pausing)
         return [Onset(begin)]
 
-    def _go_on(self, probability: float) -> list[Event]:
+    def _go_on(self, probability: float, end_silence_samples: int) -> list[Event]:
         if (utterance := self._utterance) is None:
             return []
-        had_enough = utterance.speech_samples >= self._limits.barge_in_samples
         self._count(utterance, probability)
-        events = self._say_until(self._split_at(utterance))
-        if not had_enough and utterance.speech_samples >= self._limits.barge_in_samples:
-            events.append(EnoughSpeech(self._position))
-        if utterance.silence_samples >= self._limits.end_silence_samples:
-            return events + self._say_until(self._position) + self._end(self._position)
-        if self._position + WINDOW_SAMPLES - utterance.begin > self._limits.max_utterance_samples:
-            return events + self._split(utterance)
+        events: list[Event] = []
+        if utterance.is_soft_ended and not utterance.is_pausing:
+            utterance.is_soft_ended = False
+            events.append(Resumed(utterance.sent))
+        if not utterance.is_soft_ended:
+            events += self._say_until(self._split_at(utterance)) + self._soft_end(utterance)
+        if self._is_over(utterance, end_silence_samples):
+            rest = [] if utterance.is_soft_ended else self._say_until(self._position)
+            return events + rest + self._end(self._position)
+        if not utterance.is_soft_ended and self._is_too_long(utterance):
+            return events + self._split(utterance, end_silence_samples)
         return events
 
     def _count(self, utterance: Utterance, probability: float) -> None:
@@ -145,18 +170,41 @@ class Endpointer:
         if self._position > utterance.begin + self._limits.max_utterance_samples - SPLIT_SAMPLES:
             utterance.last_part.append(probability)
 
+    def _soft_end(self, utterance: Utterance) -> list[Event]:
+        if utterance.silence_samples < self._limits.soft_end_samples or not self._has_enough_speech(utterance):
+            return []
+        rest = self._say_until(self._position)
+        utterance.is_soft_ended = True
+        # All of it is sent now: it can't be split before here any more.
+        utterance.last_part.clear()
+        return [*rest, SoftEnd(self._position)]
+
+    def _is_over(self, utterance: Utterance, end_silence_samples: int) -> bool:
+        if not self._has_enough_speech(utterance):
+            return utterance.silence_samples >= self._limits.false_alarm_samples
+        if not utterance.is_soft_ended:
+            return False
+        return utterance.silence_samples >= end_silence_samples or self._is_too_long(utterance)
+
+    def _is_too_long(self, utterance: Utterance) -> bool:
+        return self._position + WINDOW_SAMPLES - utterance.begin > self._limits.max_utterance_samples
+
+    def _has_enough_speech(self, utterance: Utterance) -> bool:
+        return utterance.speech_samples >= self._limits.min_speech_samples
+
     def _split_at(self, utterance: Utterance) -> int:
         """Where the utterance would be split now: after its quietest window. What follows is held back until then."""
         return self._position - WINDOW_SAMPLES * len(_after_quietest(utterance.last_part))
 
-    def _split(self, utterance: Utterance) -> list[Event]:
+    def _split(self, utterance: Utterance, end_silence_samples: int) -> list[Event]:
         """Ends the utterance at its quietest point; what was heard since then begins the next."""
         position, heard_since = self._split_at(utterance), _after_quietest(utterance.last_part)
+        is_pausing = min(utterance.last_part, default=0) < self._limits.stay_probability
         events = self._end(position)
         self._position = position
-        events += self._open(position, is_pausing=min(utterance.last_part) < self._limits.stay_probability)
+        events += self._open(position, is_pausing)
         for probability in heard_since:
-            events += self.hear(probability)
+            events += self.hear(probability, end_silence_samples)
         return events
 
     def _say_until(self, position: int) -> list[Event]:
@@ -168,9 +216,9 @@ class Endpointer:
 
     def _end(self, position: int) -> list[Event]:
         utterance, self._utterance = self._utterance, None
-        if utterance is None or utterance.speech_samples < self._limits.min_speech_samples:
+        if utterance is None or not self._has_enough_speech(utterance):
             return [FalseAlarm(position)]
-        self._committed_until = position
+        self._committed_until = utterance.sent
         return [HardEnd(position)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dora_voice.audio import EMPTY, RateConverter, Rechunker, Samples
-from dora_voice.messages import SOURCE_RATE_HZ, Segment
+from dora_voice.messages import SOURCE_RATE_HZ
 from dora_voice_vad.endpointing import WINDOW_SAMPLES, Endpointer, Event, Limits
 
 Detector = Callable[[Samples], float]
@@ -19,18 +19,12 @@ class Listener:
 
     def __init__(self, detect: Detector, limits: Limits, origin_ms: int) -> None:
         """`origin_ms`: where in the source's audio this stream begins, after a restart for instance."""
-        self.segment_id: int | None = None
-        """The open segment."""
         self._detect = detect
         self._origin_ms = origin_ms
         self._endpointer = Endpointer(limits)
         self._rechunker = Rechunker(WINDOW_SAMPLES)
         self._converter = RateConverter(SOURCE_RATE_HZ)
         self._recent, self._recent_from = EMPTY, 0
-
-    def open_segment(self, session_id: str) -> Segment:
-        assert self.segment_id is not None
-        return Segment(session_id, self.segment_id)
 
     @property
     def position(self) -> int:
@@ -41,19 +35,32 @@ class Listener:
         """A position in the stream as a time in the source's audio."""
         return self._origin_ms + position * 1000 // SOURCE_RATE_HZ
 
+    @property
+    def is_open(self) -> bool:
+        """Whether an utterance began that has not ended."""
+        return self._endpointer.is_open
+
+    @property
+    def speech_ms(self) -> int:
+        """How much of the open utterance was speech."""
+        return self._endpointer.speech_samples * 1000 // SOURCE_RATE_HZ
+
     def windows(self, samples: Samples, rate_hz: int) -> list[Samples]:
         """The windows that these samples complete."""
         return self._rechunker.feed(self._converter.process(samples, rate_hz))
 
-    def hear(self, window: Samples) -> list[Event]:
-        """What this window brings about. Raises what the detector raises, after giving up the open utterance."""
+    def hear(self, window: Samples, end_silence_ms: int) -> list[Event]:
+        """What this window brings about, if so much silence is a hard end.
+
+        Raises what the detector raises, after giving up the open utterance.
+        """
         self._remember(window)
         try:
             probability = self._detect(window)
         except Exception:
             self._endpointer.fail()
             raise
-        return self._endpointer.hear(probability)
+        return self._endpointer.hear(probability, end_silence_ms * SOURCE_RATE_HZ // 1000)
 
     def last_windows(self) -> list[Samples]:
         """The windows that complete when nothing more comes in."""
@@ -64,6 +71,10 @@ class Listener:
         rest = self._rechunker.flush()
         self._remember(rest)
         return self._endpointer.finish(len(rest))
+
+    def forget(self) -> None:
+        """The open utterance was none."""
+        self._endpointer.forget()
 
     def samples(self, begin: int, end: int) -> Samples:
         """A part of the stream, by position."""

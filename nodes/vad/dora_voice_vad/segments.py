@@ -1,6 +1,8 @@
-"""The segments of one session: their numbers, and whether one before the newest still lives."""
+"""The segments of one session: their numbers, and which replies may still be heard."""
 
 from __future__ import annotations
+
+MOST_ALIVE = 64
 
 
 class Segments:
@@ -11,29 +13,53 @@ class Segments:
 
     def __init__(self, first_id: int) -> None:
         self._next = first_id
-        self._newest_alive = 0
+        self._heard: dict[int, int] = {}
+        """Segments that are alive, and the samples of their replies that were heard."""
         self._over_until = 0
+
+    @property
+    def alive(self) -> tuple[int, ...]:
+        """Committed, and neither played to the end nor flushed nor dropped."""
+        return tuple(sorted(self._heard))
+
+    def heard_samples(self, segment_id: int) -> int:
+        """Of its reply, at 24 kHz, as far as was reported."""
+        return self._heard.get(segment_id, 0)
 
     def mint(self) -> int:
         self._next += 1
         return self._next - 1
 
     def committed(self, segment_id: int) -> None:
-        self._newest_alive = max(self._newest_alive, segment_id)
+        self._live(segment_id, 0)
 
-    def played(self, segment_id: int, *, is_over: bool) -> None:
-        """Something of this segment's reply was heard; with `is_over` nothing more of it will be."""
+    def played(self, segment_id: int, samples: int, *, is_over: bool) -> None:
+        """So much of this segment's reply was heard; with `is_over` nothing more of it will be."""
         self._next = max(self._next, segment_id + 1)
-        self._newest_alive = max(self._newest_alive, segment_id)
+        self._live(segment_id, samples)
         if is_over:
-            self._over_until = max(self._over_until, segment_id)
+            self._over(segment_id)
 
     def all_over(self) -> None:
         """Nothing more of any reply will be heard."""
-        self._over_until = max(self._over_until, self._newest_alive)
+        self._over(max(self._heard, default=0))
 
     def flush(self, segment_id: int) -> bool:
         """Everything older is over from now on. Returns whether anything of it was alive."""
-        is_any_alive = self._over_until < min(self._newest_alive, segment_id - 1)
-        self._over_until = max(self._over_until, segment_id - 1)
+        is_any_alive = any(older < segment_id for older in self._heard)
+        self._over(segment_id - 1)
         return is_any_alive
+
+    def drop(self, segment_id: int) -> None:
+        """It never happened."""
+        self._heard.pop(segment_id, None)
+
+    def _live(self, segment_id: int, samples: int) -> None:
+        if segment_id > self._over_until:
+            self._heard[segment_id] = max(samples, self._heard.get(segment_id, 0))
+            if len(self._heard) > MOST_ALIVE:
+                del self._heard[min(self._heard)]
+
+    def _over(self, until: int) -> None:
+        self._over_until = max(self._over_until, until)
+        self._heard = {alive: samples for alive, samples in self._heard.items() if alive > self._over_until}

@@ -4,44 +4,107 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from dora_voice.audio import EMPTY, Samples
-from dora_voice.messages import SOURCE_RATE_HZ, Audio, Control, Message, Played, Segment
-from dora_voice.stage import Surroundings, Work
-from dora_voice_vad.endpointing import WINDOW_SAMPLES, EnoughSpeech, Event, FalseAlarm, HardEnd, Limits, Onset, Speech
+from dora_voice.messages import SOURCE_RATE_HZ, Audio, Control, Message, Played, Text
+from dora_voice.stage import Surroundings, Wait, Work
+from dora_voice_vad.endpointing import (
+    WINDOW_SAMPLES,
+    Event,
+    FalseAlarm,
+    HardEnd,
+    Limits,
+    Onset,
+    Resumed,
+    SoftEnd,
+    Speech,
+)
 from dora_voice_vad.listener import Detector, Listener
+from dora_voice_vad.meaning import backchannels
+from dora_voice_vad.replies import Replies
 from dora_voice_vad.segments import Segments
+from dora_voice_vad.turn_taking import Rules, TurnTaking, Verb
 
 log = logging.getLogger("dora_voice.vad")
 
 IDS_PER_RESTART = 1_000_000
 MOST_NUMBERED_SESSIONS = 1024
+LOOKS_UP_MS = 250
+
+
+@dataclass(slots=True)
+class Session:
+    """What outlives the stream of one session: ids never go back, also when it is finished and comes again."""
+
+    segments: Segments
+    turns: TurnTaking
+    replies: Replies = field(default_factory=Replies)
+    is_fin_sent: bool = False
+    """Of the open segment's speech."""
+    heard_at_s: float = 0.0
+    """When its last sound came, on the node's clock."""
 
 
 class VadStage:
-    def __init__(self, new_detector: Callable[[], Detector], limits: Limits, most_sessions: int) -> None:
+    def __init__(
+        self,
+        new_detector: Callable[[], Detector],
+        limits: Limits,
+        rules: Callable[[bool], Rules],
+        *,
+        own_backchannels: str,
+        stall_ms: int,
+        most_sessions: int,
+    ) -> None:
+        """rules: for a dataflow that tells what is said, or doesn't.
+
+        own_backchannels: instead of those of the language. stall_ms: without sound for so long, an utterance has ended.
+        """
         self._new_detector = new_detector
         self._limits = limits
+        self._new_rules = rules
+        self._backchannels = own_backchannels
+        self._stall_s = stall_ms / 1000
         self._most_sessions = most_sessions
         self._first_id = 1
         self._listeners: OrderedDict[str, Listener] = OrderedDict()
-        # Outlives the listeners: ids never go back, also when a session is finished and comes again.
-        self._numbers: OrderedDict[str, Segments] = OrderedDict()
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
 
     def started(self, surroundings: Surroundings) -> None:
+        self._clock = surroundings.clock
+        self._rules = self._new_rules("hypothesis" in surroundings.wired)
         self._first_id = surroundings.restarts * IDS_PER_RESTART + 1
 
     def process(self, message: Message) -> Work | None:
+        session = self._session(message.segment.session_id)
         if isinstance(message, Played):
-            session_id, segment_id = message.segment
-            self._segments(session_id).played(segment_id, is_over=message.fin)
-        return self._listen(message) if isinstance(message, Audio) else None
+            session.segments.played(message.segment.segment_id, message.samples, is_over=message.fin)
+            session.replies.played(message)
+        elif isinstance(message, Text) and message.port == "reply":
+            session.replies.add(message)
+        elif isinstance(message, Text):
+            return self._read(message)
+        elif isinstance(message, Audio):
+            return self._listen(message)
+        return None
+
+    def run(self) -> Work:
+        """Ends utterances whose sound has stopped to come: a microphone that was unplugged says nothing more."""
+        while True:
+            yield Wait(at_most_ms=LOOKS_UP_MS)
+            for session_id, listener in list(self._listeners.items()):
+                if listener.is_open and self._clock() - self._sessions[session_id].heard_at_s >= self._stall_s:
+                    log.warning("session=%s: no sound for %g s: the utterance ends here", session_id, self._stall_s)
+                    yield from self._tell(session_id, listener, listener.finish())
 
     def lost(self, port: str, for_good: bool) -> None:
         """The speaker has gone, and its replies with it."""
-        for segments in self._numbers.values():
-            segments.all_over()
+        if port == "played":
+            for session in self._sessions.values():
+                session.segments.all_over()
 
     def finish(self, session_id: str) -> Work:
         """An open segment ends here: committed if it holds enough speech, dropped if not."""
@@ -51,6 +114,8 @@ class VadStage:
 
     def ended(self, session_id: str) -> None:
         self._listeners.pop(session_id, None)
+        if session := self._sessions.get(session_id):
+            session.turns.give_up()
 
     def _listen(self, audio: Audio) -> Work:
         session_id = audio.segment.session_id
@@ -61,6 +126,7 @@ class VadStage:
         if session_id not in self._listeners:
             self._listeners[session_id] = Listener(self._new_detector(), self._limits, audio.audio_ms or 0)
         listener = self._listeners[session_id]
+        self._session(session_id).heard_at_s = self._clock()
         self._listeners.move_to_end(session_id)
         if len(self._listeners) > self._most_sessions:
             oldest = next(iter(self._listeners))
@@ -69,81 +135,116 @@ class VadStage:
         yield from self._hear(session_id, listener, listener.windows(audio.samples, audio.sample_rate))
 
     def _hear(self, session_id: str, listener: Listener, windows: Iterable[Samples]) -> Work:
+        turns = self._session(session_id).turns
         for window in windows:
             try:
-                events = listener.hear(window)
+                events = listener.hear(window, turns.end_silence_ms)
             except Exception as error:
-                log.exception("the detector failed in session=%s segment=%s", session_id, listener.segment_id)
-                yield from _give_up(session_id, listener, error)
+                log.exception("the detector failed in session=%s segment=%s", session_id, turns.segment_id)
+                yield from self._give_up(session_id, listener, error)
             else:
                 yield from self._tell(session_id, listener, events)
             yield
 
-    def _tell(self, session_id: str, listener: Listener, events: Iterable[Event]) -> Work:
-        segments = self._segments(session_id)
-        for event in events:
-            if isinstance(event, Onset):
-                listener.segment_id = segments.mint()
-            segment = listener.open_segment(session_id)
+    def _tell(self, session_id: str, listener: Listener, events: Sequence[Event]) -> Work:
+        session = self._session(session_id)
+        turns = session.turns
+        for event, after in zip_longest(events, events[1:]):
             match event:
                 case Onset(at):
-                    yield _control("start", segment, listener.ms(at))
+                    session.is_fin_sent = False
+                    now_ms = listener.ms(listener.position)
+                    start, *pauses = turns.begin(now_ms)
+                    yield from _controls(session_id, [start], listener.ms(at))
+                    yield from _controls(session_id, pauses, now_ms)
                 case Speech(begin, end):
                     for at in range(begin, end, WINDOW_SAMPLES):
-                        yield _speech(segment, listener.ms(at), listener.samples(at, min(at + WINDOW_SAMPLES, end)))
-                case EnoughSpeech(at):
-                    if segments.flush(segment.segment_id):
-                        yield _control("flush", segment, listener.ms(at))
+                        samples = listener.samples(at, min(at + WINDOW_SAMPLES, end))
+                        yield _speech(session_id, turns, listener.ms(at), samples)
+                    yield from _controls(session_id, turns.spoke(listener.speech_ms), listener.ms(end))
+                case SoftEnd(at):
+                    session.is_fin_sent = True
+                    is_sure = isinstance(after, HardEnd)
+                    yield _speech(session_id, turns, listener.ms(at), fin=True, speculative=not is_sure)
+                case Resumed(at):
+                    session.is_fin_sent = False
+                    yield from _controls(session_id, turns.go_on(), listener.ms(at))
                 case HardEnd(at):
-                    listener.segment_id = None
-                    # Too short to interrupt, but said, and to be answered now.
-                    if segments.flush(segment.segment_id):
-                        yield _control("flush", segment, listener.ms(at))
-                    segments.committed(segment.segment_id)
-                    yield _speech(segment, listener.ms(at), fin=True)
-                    yield _control("commit", segment, listener.ms(at))
+                    if not session.is_fin_sent:
+                        yield _speech(session_id, turns, listener.ms(at), fin=True, speculative=False)
+                    yield from _controls(session_id, turns.end(listener.ms(at)), listener.ms(at))
                 case FalseAlarm(at):
-                    listener.segment_id = None
-                    yield _control("drop", segment, listener.ms(at))
+                    yield from _controls(session_id, turns.never_mind(), listener.ms(at))
 
-    def _segments(self, session_id: str) -> Segments:
-        segments = self._numbers.setdefault(session_id, Segments(self._first_id))
-        self._numbers.move_to_end(session_id)
-        if len(self._numbers) > MOST_NUMBERED_SESSIONS:
-            self._numbers.popitem(last=False)
-        return segments
+    def _read(self, hypothesis: Text) -> Work:
+        session_id, segment_id = hypothesis.segment
+        session, listener = self._session(session_id), self._listeners.get(session_id)
+        if listener is None or segment_id != session.turns.segment_id:
+            return
+        verbs = session.turns.read(
+            hypothesis.text,
+            is_final=hypothesis.fin,
+            backchannels=self._backchannels or backchannels(hypothesis.language),
+            just_said=session.replies.just_said,
+        )
+        yield from _controls(session_id, verbs, listener.ms(listener.position))
+        if session.turns.segment_id is None:
+            listener.forget()
+
+    def _give_up(self, session_id: str, listener: Listener, error: Exception) -> Work:
+        """The open segment, if there is one, did happen, but can't be served."""
+        session = self._session(session_id)
+        if session.turns.segment_id is None:
+            return
+        at_ms = listener.ms(listener.position)
+        if not session.is_fin_sent:
+            why = f"{type(error).__name__}: {error}"
+            yield _speech(session_id, session.turns, at_ms, fin=True, speculative=False, error=why)
+        yield from _controls(session_id, session.turns.end(at_ms), at_ms)
+
+    def _session(self, session_id: str) -> Session:
+        if session_id not in self._sessions:
+            segments = Segments(self._first_id)
+            self._sessions[session_id] = Session(segments, TurnTaking(self._rules, segments))
+        self._sessions.move_to_end(session_id)
+        if len(self._sessions) > MOST_NUMBERED_SESSIONS:
+            self._sessions.popitem(last=False)
+        return self._sessions[session_id]
 
 
-def _give_up(session_id: str, listener: Listener, error: Exception) -> Work:
-    """The open segment, if there is one, did happen, but can't be served."""
-    if listener.segment_id is None:
-        return
-    segment, listener.segment_id = listener.open_segment(session_id), None
-    yield _speech(segment, listener.ms(listener.position), fin=True, error=f"{type(error).__name__}: {error}")
-    yield _control("commit", segment, listener.ms(listener.position))
-
-
-def _control(verb: str, segment: Segment, audio_ms: int) -> Control:
-    return Control(
-        port="control",
-        verb=verb,
-        session_id=segment.session_id,
-        segment_id=segment.segment_id,
-        flush=verb == "flush",
-        audio_ms=audio_ms,
-    )
+def _controls(session_id: str, verbs: Iterable[Verb], audio_ms: int) -> Work:
+    for name, segment_id, continues in verbs:
+        yield Control(
+            port="control",
+            verb=name,
+            session_id=session_id,
+            segment_id=segment_id,
+            continues=continues,
+            flush=name == "flush",
+            audio_ms=audio_ms,
+        )
 
 
 def _speech(
-    segment: Segment, audio_ms: int, samples: Samples = EMPTY, *, fin: bool = False, error: str | None = None
+    session_id: str,
+    turns: TurnTaking,
+    audio_ms: int,
+    samples: Samples = EMPTY,
+    *,
+    fin: bool = False,
+    speculative: bool = True,
+    error: str | None = None,
 ) -> Audio:
+    """Of the open segment."""
     return Audio(
         port="speech",
-        session_id=segment.session_id,
-        segment_id=segment.segment_id,
+        session_id=session_id,
+        segment_id=turns.segment_id,
         samples=samples,
         sample_rate=SOURCE_RATE_HZ,
         audio_ms=audio_ms,
+        continues=turns.continues,
+        speculative=speculative,
         fin=fin,
         error=error,
     )

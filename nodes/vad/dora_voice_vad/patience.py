@@ -1,0 +1,59 @@
+"""How long a silence may be before the user has finished."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+FINISHED = re.compile(r"[.!?…。！？]['\")\]”’»」』）]*$")
+"""How a recogniser writes the end of a sentence. Three dots are a hesitation."""
+HESITATING = re.compile(r"(\.\.\.|…|[,;:，；：、—–-])$")
+LEADING_ON = frozenset(
+    re.findall(
+        r"\w+",
+        "a an and as because but for from i if into my of or our the their to uh um whether while with would your "
+        "aber als am auf dass dem den der die ein eine einen für ich mein oder und von weil wenn zu zum zur",
+    )
+)
+"""English and German words that hardly ever end a sentence."""
+
+
+class Patience(Protocol):
+    def silence_ms(self, text: str | None) -> int:
+        """The silence that ends an utterance that says this, as far as is known; None while it isn't."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSilence:
+    end_silence_ms: int
+
+    def silence_ms(self, text: str | None) -> int:
+        return self.end_silence_ms
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceAware:
+    """Short after a sentence that is finished, long after one that isn't, in between where that isn't known."""
+
+    finished_ms: int
+    unknown_ms: int
+    unfinished_ms: int
+
+    def silence_ms(self, text: str | None) -> int:
+        if not text or not text.strip():
+            return self.unknown_ms
+        return self.finished_ms if is_finished(text) else self.unfinished_ms
+
+
+def is_finished(text: str) -> bool:
+    """Whether a transcript reads like a whole sentence.
+
+    Recognisers put a full stop behind anything, so the last word counts, too.
+    """
+    text = text.strip()
+    if HESITATING.search(text) or not FINISHED.search(text):
+        return False
+    words = re.findall(r"[\w']+", text.lower())
+    return not words or words[-1] not in LEADING_ON

@@ -1,0 +1,59 @@
+"""What words over a reply mean, and how long a silence may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from dora_voice_vad.meaning import backchannels, is_backchannel, is_echo
+from dora_voice_vad.patience import FixedSilence, SentenceAware, is_finished
+
+
+@pytest.mark.parametrize(
+    "text", ["Mm-hmm.", "mm hmm, mm-hmm", "Uh-huh.", "Yeah, okay.", "I see.", "", "...", "Right! Right."]
+)
+def test_listeners_hum(text: str) -> None:
+    assert is_backchannel(text, backchannels("en"))
+
+
+@pytest.mark.parametrize("text", ["Yes.", "No!", "Stop.", "I see a dog.", "Okay, but why?", "Hello."])
+def test_words_are_meant(text: str) -> None:
+    assert not is_backchannel(text, backchannels("en-US"))
+
+
+def test_every_language_has_its_own_hums_and_unknown_ones_have_the_english() -> None:
+    assert is_backchannel("嗯，好的。", backchannels("zh"))
+    assert not is_backchannel("不要", backchannels("zh"))
+    assert is_backchannel("Ach so!", backchannels("de-AT"))
+    assert not is_backchannel("Ach so!", backchannels("en"))
+    assert backchannels("xx") == backchannels(None) == backchannels("en")
+
+
+@pytest.mark.parametrize("text", ["a robot by the", "By the sea!", "ROBOT"])
+def test_an_echo_repeats_a_piece_of_what_was_said(text: str) -> None:
+    assert is_echo(text, "Once there was a robot, by the sea.")
+
+
+@pytest.mark.parametrize("text", ["a robot by the lake", "rob", "", "sea the"])
+def test_what_says_anything_else_is_no_echo(text: str) -> None:
+    assert not is_echo(text, "Once there was a robot, by the sea.")
+
+
+@pytest.mark.parametrize(
+    "text", ["What is the capital of France?", "Stop!", "My name is Ann.", "这是什么？", "He said “no.”"]
+)
+def test_a_whole_sentence_is_finished(text: str) -> None:
+    assert is_finished(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["What is the", "I would like to.", "Well...", "Red, green and.", "Moment,", "Ich möchte zum."]
+)
+def test_half_a_sentence_is_not(text: str) -> None:
+    assert not is_finished(text)
+
+
+def test_patience_depends_on_what_is_known() -> None:
+    patience = SentenceAware(finished_ms=300, unknown_ms=700, unfinished_ms=1200)
+    waits_ms = [patience.silence_ms(text) for text in ("All right.", None, "", "And then the")]
+    assert waits_ms == [300, 700, 700, 1200]
+    assert FixedSilence(500).silence_ms("And then the") == 500
