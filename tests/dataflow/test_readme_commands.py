@@ -10,7 +10,7 @@ import pytest
 from dora_run import ROOT, dora_run
 from readme import code_blocks, write_files
 
-TWO_COMMANDS, YOUR_OWN = code_blocks(ROOT / "README.md", "sh")
+TWO_COMMANDS, YOUR_OWN, REPORT = code_blocks(ROOT / "README.md", "sh")
 
 
 def sh(script, cwd, **env):
@@ -44,6 +44,9 @@ def test_your_own_recording_and_folder():
     assert shown.count("1 interrupted") == 2
     assert "All type annotations OK." in shown
     assert (ROOT / "out/barge-in/conversation.jsonl").exists()
+    sh(REPORT, ROOT)
+    assert (ROOT / "out/barge-in/report.html").exists()
+    assert (ROOT / "out/barge-in/report.png").exists()
 
 
 def test_paths_are_relative_to_where_the_user_stands(tmp_path):
@@ -72,7 +75,8 @@ def test_the_vad_node_runs_in_a_foreign_dataflow_without_torch(tmp_path, bare_py
     path = f"{bare_python}:{os.environ['PATH']}"
     shown = sh("dora run dataflow.yml", tmp_path, PATH=path, VIRTUAL_ENV=str(bare_python.parent))
     printed = [line.split("printer: ")[1].split() for line in shown.splitlines() if "printer: " in line]
-    assert [words[0] for words in printed if "segment" in words and words[0] != "flush"] == ["start", "commit"] * 4
+    verbs = [words[0] for words in printed if "segment" in words]
+    assert [verb for verb in verbs if verb not in ("pause", "flush")] == ["start", "commit"] * 4
     installed = subprocess.run([bare_python / "pip", "list"], check=True, capture_output=True, text=True).stdout
     assert "torch" not in installed
 

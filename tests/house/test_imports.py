@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NODES = {folder.name for folder in (ROOT / "nodes").iterdir() if folder.is_dir()}
 RUNTIME = Path("libs/streaming/dora_voice/runtime.py")
-MODELS = ("ctranslate2", "faster_whisper", "onnxruntime", "piper", "torch", "transformers")
+MODELS = ("ctranslate2", "faster_whisper", "onnx", "onnxruntime", "piper", "torch", "transformers")
 
 
 def imported(source: str) -> Iterator[str]:

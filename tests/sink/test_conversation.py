@@ -234,11 +234,11 @@ def test_a_full_disk_costs_one_line_and_the_files_but_not_the_conversation(sink,
 
 
 def test_a_restart_finds_its_place_behind_any_torn_line(tmp_path):
-    separator_in_a_text = '{"t_s": 1.5, "text": "a\u2028b"}\n{"t_s": 9, "text": "}'.encode()
-    in_a_character = b'{"t_s": 1.5}\n{"text": "\xe4\xbd'
+    separator_in_a_text = '{"t_s": 1.5, "session_id": "a", "segment_id": 2, "text": "a\u2028b"}\n{"t_s": 9, "t'.encode()
+    in_a_character = b'{"t_s": 1.5, "session_id": "a", "segment_id": 2}\n{"text": "\xe4\xbd'
     for torn in (separator_in_a_text, in_a_character, b""):
         (tmp_path / "conversation.jsonl").write_bytes(torn)
-        assert Journal(tmp_path).begin(1) == (1.5 if torn else 0.0)
+        assert Journal(tmp_path).begin(1) == ((1.5, ("a", 2)) if torn else None)
 
 
 def test_sessions_that_end_leave_no_file_open(tmp_path):
@@ -249,3 +249,63 @@ def test_sessions_that_end_leave_no_file_open(tmp_path):
         driver.run()
     assert not stage._replies._open
     assert len(list(tmp_path.glob("reply-*.wav"))) == 300
+
+
+def crash(sink, port, node):
+    sink.run()
+    sink.intake.restarted([port], node)
+    sink.run()
+
+
+def failures(tmp_path):
+    return [(line["segment_id"], line["output"], line["error"]) for line in lines(tmp_path, "error")]
+
+
+def test_what_a_crashed_node_had_not_begun_to_send_is_an_error_too(sink, tmp_path):
+    sink.feed(control("start"), said("user_text", "Done."), said("reply_text", "Done."), sound(tone(20), 0, fin=True))
+    sink.feed(played(480, 5, fin=True), control("commit"), control("start", 2))
+    crash(sink, "user_text", "stt")
+    sink.feed(control("start", 3), said("user_text", "Three?", 3), control("commit", 3))
+    crash(sink, "reply_text", "llm")
+    sink.feed(said("user_text", "Four?", 4), said("reply_text", "Four.", 4))
+    crash(sink, "reply_audio", "tts")
+    sink.feed(said("user_text", "Five?", 5), said("reply_text", "Five.", 5), sound(tone(20), 0, 5))
+    crash(sink, "played", "speaker")
+    assert failures(tmp_path) == [
+        (2, "stt.text", "restarted: node stt crashed"),
+        (3, "llm.text", "restarted: node llm crashed"),
+        (4, "tts.audio", "restarted: node tts crashed"),
+        (5, "speaker.played", "restarted: node speaker crashed"),
+    ]
+    replies = [line for line in lines(tmp_path, "turn") if line["role"] == "assistant"]
+    assert [(line["segment_id"], "error" in line) for line in replies] == [(1, False), (3, True), (4, True), (5, True)]
+
+
+def test_a_reply_whose_speaker_crashed_was_heard_as_far_as_it_was_reported(sink, tmp_path):
+    sink.feed(said("user_text", "Hm?"), said("reply_text", "Hi there."), sound(tone(20), 0, fin=True), played(480, 2))
+    crash(sink, "played", "speaker")
+    (reply,) = [line for line in lines(tmp_path, "turn") if line["role"] == "assistant"]
+    assert (reply["heard"], reply["error"]) == ("Hi", "restarted: node speaker crashed")
+    assert failures(tmp_path) == [(1, "speaker.played", "restarted: node speaker crashed")]
+
+
+def test_what_a_crashed_vad_had_begun_is_told(sink, tmp_path):
+    sink.feed(control("start"), said("user_text", "Hello?", speculative=True))
+    crash(sink, "control", "vad")
+    assert failures(tmp_path) == [(1, "vad.control", "restarted: node vad crashed")]
+    assert [line["text"] for line in lines(tmp_path, "turn")] == ["Hello?"]
+
+
+def test_a_sink_that_was_killed_tells_where_and_goes_on_in_its_files(tmp_path):
+    killed = Driver(SinkStage(Journal(tmp_path), ReplyFiles(tmp_path)), PORTS)
+    killed.feed(control("start"), sound(tone(20), 0))
+    killed.run()
+    again = Driver(SinkStage(Journal(tmp_path), ReplyFiles(tmp_path)), PORTS, restarts=1)
+    again.feed(sound(tone(40), 2, fin=True))
+    again.run()
+    again.scheduler.finish_sessions()
+    again.run()
+    again.scheduler.close()
+    assert failures(tmp_path) == [(1, "sink", "restarted: node sink crashed")]
+    with wave.open(str(tmp_path / "reply-a-1.wav")) as file:
+        assert file.getnframes() == 60 * 24

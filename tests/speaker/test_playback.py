@@ -1,13 +1,15 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dora_voice.messages import Audio, Control, Played
 from dora_voice.testing import Driver
 from dora_voice_speaker.backends import FileSpeaker
+from dora_voice_speaker.fade import FADE_SAMPLES
 from dora_voice_speaker.node import PORTS
 from dora_voice_speaker.playback import Playback, Report
-from dora_voice_speaker.stage import SpeakerStage
+from dora_voice_speaker.stage import MOST_IDLE, SpeakerStage
 
 
 def ramp(start, length):
@@ -55,9 +57,23 @@ def test_a_pause_holds_and_goes_on_at_the_very_sample():
     add(one, 1, ramp(1, 100))
     assert one.play(40)[-1] == 40
     one.pause(1)
+    one.play(FADE_SAMPLES)
     assert not one.play(50).any()
     one.resume(1)
-    assert one.play(1)[0] == 41
+    assert one.play(41)[-1] == 41
+
+
+def test_a_pause_says_at_once_how_much_was_heard():
+    one = playback()
+    add(one, 1, ramp(1, 1000))
+    one.pause(1)
+    one.resume(1)
+    assert one.take_reports() == []
+    one.play(700)
+    one.pause(1)
+    assert one.take_reports() == [Report(1, 700, None)]
+    one.play(500)
+    assert one.take_reports() == []
 
 
 def test_a_pause_ends_by_itself():
@@ -74,6 +90,7 @@ def test_a_flush_cuts_what_is_older_and_says_how_much_of_it_was_heard():
     add(one, 2, ramp(5000, 10), fin=True)
     one.play(300)
     one.flush(2)
+    one.play(FADE_SAMPLES)
     assert one.play(10)[0] == 5000
     assert one.take_reports() == [Report(1, 300, 0, is_last=True), Report(2, 10, None, is_last=True)]
 
@@ -160,6 +177,36 @@ def test_an_interruption_is_reported_at_once_and_nothing_old_is_played_after_it(
     driver.advance(300)
     assert stage._backend.heard.max() == cut.samples
     assert stage._backend.heard.min() == -9
+
+
+def test_a_pause_that_comes_before_the_first_audio_of_its_session_holds_it():
+    stage, driver = speaker()
+    driver.feed(Control(port="control", verb="pause", session_id="a", segment_id=1))
+    driver.run()
+    driver.feed(audio(ramp(1, 2400), fin=True))
+    driver.advance(300)
+    assert not stage._backend.heard.any()
+    driver.feed(Control(port="control", verb="resume", session_id="a", segment_id=1))
+    driver.advance(300)
+    assert stage._backend.heard.max() == 2400
+
+
+def test_a_pause_is_reported_at_once():
+    _, driver = speaker()
+    driver.feed(audio(ramp(1, 24_000)))
+    driver.advance(350)
+    driver.feed(Control(port="control", verb="pause", session_id="a", segment_id=1))
+    (report,) = driver.run()
+    assert report.samples == pytest.approx(8400, abs=240)
+
+
+def test_sessions_that_are_idle_are_forgotten_oldest_first():
+    stage, driver = speaker()
+    for n in range(MOST_IDLE + 9):
+        driver.feed(Control(port="control", verb="pause", session_id=str(n), segment_id=1))
+    driver.run()
+    assert list(stage._playbacks)[-1] == str(MOST_IDLE + 8)
+    assert len(stage._playbacks) <= MOST_IDLE + 1
 
 
 def test_fast_plays_at_once_and_ends_with_finish():

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import numpy as np
 import pytest
+from stt.dictation import Listener, control, speech, texts
 
-from dora_voice.audio import Samples
 from dora_voice.config import ConfigError, from_env
-from dora_voice.messages import Audio, Control, Message, Segment, Text
+from dora_voice.messages import Audio, Segment, Text
 from dora_voice.testing import Driver, silence, tone
 from dora_voice_stt.fake import FakeRecognizer
 from dora_voice_stt.node import PORTS, Config, build
-from dora_voice_stt.recognizer import Transcript
-from dora_voice_stt.stage import MOST_UTTERANCES, SttStage
-
-
-class Listener:
-    """A recogniser that remembers what it was given."""
-
-    name = "listener"
-
-    def __init__(self) -> None:
-        self.heard: list[Samples] = []
-
-    def transcribe(self, samples: Samples, segment: Segment) -> Transcript:
-        self.heard.append(samples)
-        if samples.max(initial=0) > 0.9:
-            raise RuntimeError("too loud")
-        return Transcript("hello", "en", average_log_probability=-2.0 if not samples.any() else -0.1)
+from dora_voice_stt.stage import SttStage
+from dora_voice_stt.utterances import MOST_UTTERANCES
 
 
 @pytest.fixture
@@ -41,26 +25,6 @@ def listener() -> Listener:
 @pytest.fixture
 def driver(listener: Listener) -> Driver:
     return Driver(SttStage(listener, longest_utterance_s=2), PORTS)
-
-
-def speech(samples: Samples, segment_id: int = 1, seq: int = 0, session_id: str = "a", **more: Any) -> Audio:
-    return Audio(
-        port="speech",
-        samples=samples,
-        sample_rate=16_000,
-        session_id=session_id,
-        segment_id=segment_id,
-        seq=seq,
-        **more,
-    )
-
-
-def control(verb: str, segment_id: int, session_id: str = "a") -> Control:
-    return Control(port="control", verb=verb, session_id=session_id, segment_id=segment_id)
-
-
-def texts(messages: list[Message], port: str = "text") -> list[Text]:
-    return [message for message in messages if isinstance(message, Text) and message.port == port]
 
 
 def test_nothing_is_said_before_the_end(driver: Driver, listener: Listener) -> None:
@@ -139,24 +103,6 @@ def test_a_flush_during_transcription_silences_the_result(driver: Driver) -> Non
     assert driver.run() == []
 
 
-@pytest.mark.parametrize("had_ended", [True, False])
-def test_the_next_segment_goes_on_where_the_dropped_one_was(
-    driver: Driver, listener: Listener, had_ended: bool
-) -> None:
-    driver.feed(speech(tone(100), fin=had_ended))
-    driver.run()
-    driver.feed(control("drop", 1), speech(tone(50), segment_id=2, continues=1))
-    driver.feed(speech(tone(50), segment_id=2, seq=1, fin=True))
-    driver.run()
-    np.testing.assert_array_equal(listener.heard[-1], np.concatenate([tone(100), tone(50), tone(50)]))
-
-
-def test_a_segment_that_continues_nothing_known_stands_alone(driver: Driver, listener: Listener) -> None:
-    driver.feed(speech(tone(100), session_id="b", fin=True), speech(tone(50), segment_id=2, continues=1, fin=True))
-    driver.run()
-    assert len(listener.heard[-1]) == 800
-
-
 def test_an_ended_session_leaves_nothing_behind(driver: Driver, listener: Listener) -> None:
     driver.feed(speech(tone(100), segment_id=5))
     driver.run()
@@ -195,6 +141,12 @@ def test_the_fake_without_texts_says_how_long_it_was() -> None:
     assert FakeRecognizer([]).transcribe(tone(1500), Segment("a", 1)).text == "1.5 seconds"
 
 
+def test_the_fake_guesses_as_many_words_as_were_heard_so_far() -> None:
+    fake = FakeRecognizer(["tell me a story"])
+    guesses = [list(fake.guess(tone(ms), Segment("a", 1)))[-1] for ms in (100, 500, 750, 5000)]
+    assert [guess.text for guess in guesses if guess] == ["", "tell me", "tell me a", "tell me a story"]
+
+
 @pytest.mark.parametrize(
     ("env", "named"),
     [
@@ -203,6 +155,7 @@ def test_the_fake_without_texts_says_how_long_it_was() -> None:
         ({"FAKE_TEXTS": "x"}, "FAKE_TEXTS has no effect"),
         ({"BACKEND": "transformers"}, "MODEL is empty"),
         ({"MAX_UTTERANCE_S": "31"}, "MAX_UTTERANCE_S='31'"),
+        ({"HYPOTHESIS_MS": "-1"}, "HYPOTHESIS_MS='-1'"),
         ({"THREADS": "0"}, "THREADS='0'"),
     ],
 )

@@ -17,7 +17,7 @@ from dora_voice.config import ConfigError, SetupError
 from dora_voice.messages import SOURCE_RATE_HZ, Segment
 from dora_voice.testing import tone
 from dora_voice_stt.ctranslate2_whisper import CTranslate2Whisper
-from dora_voice_stt.recognizer import Recognizer
+from dora_voice_stt.recognizer import Recognizer, Transcript
 from dora_voice_stt.rejection import why_no_speech
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +58,35 @@ def test_what_was_said_is_understood(tiny_en: Recognizer, name: str, text: str, 
     assert (words(transcript.text), why_no_speech(transcript), transcript.language) == (words(text), None, "en")
 
 
+def last_guess(recognizer: Recognizer, samples: Samples) -> Transcript:
+    *steps, guess = recognizer.guess(samples, SEGMENT)
+    assert steps == [None]
+    assert guess is not None
+    return guess
+
+
+def test_a_guess_hears_nearly_the_same_words(tiny_en: Recognizer) -> None:
+    said = [(text, cut(name, start_s - 0.2, end_s + 0.2)) for name, text, start_s, end_s in spoken_clips()]
+    guesses = [last_guess(tiny_en, samples) for _, samples in said]
+    assert all(why_no_speech(guess) is None for guess in guesses)
+    right = [words(guess.text) == words(text) for guess, (text, _) in zip(guesses, said, strict=True)]
+    assert right.count(False) <= 2
+
+
+def test_a_guess_at_a_long_utterance_has_all_of_it(tiny_en: Recognizer) -> None:
+    said = [(text, cut(name, start_s - 0.2, end_s + 0.2)) for name, text, start_s, end_s in spoken_clips()][:9]
+    assert sum(len(samples) for _, samples in said) > 15 * SOURCE_RATE_HZ
+    guess = last_guess(tiny_en, np.concatenate([samples for _, samples in said]))
+    assert words(guess.text)[-3:] == words(said[-1][0])[-3:]
+
+
+def test_a_guess_is_as_sure_as_the_transcript(tiny_en: Recognizer) -> None:
+    samples = cut("three-questions", 1, 3)
+    guess, transcript = last_guess(tiny_en, samples), tiny_en.transcribe(samples, SEGMENT)
+    assert guess.average_log_probability == pytest.approx(transcript.average_log_probability, abs=0.1)
+    assert guess.no_speech_probability == pytest.approx(transcript.no_speech_probability, abs=0.1)
+
+
 @pytest.mark.parametrize("name", ["silence", "noise", "motor", "music"])
 @pytest.mark.parametrize(("start_s", "end_s"), [(1, 3), (4, 7), (9, 14)])
 def test_noises_are_rejected(tiny_en: Recognizer, name: str, start_s: float, end_s: float) -> None:
@@ -66,6 +95,7 @@ def test_noises_are_rejected(tiny_en: Recognizer, name: str, start_s: float, end
 
 @pytest.mark.parametrize("samples", [1, 100, 30 * SOURCE_RATE_HZ])
 def test_the_shortest_and_the_longest_are_served(tiny_en: Recognizer, samples: int) -> None:
+    assert why_no_speech(last_guess(tiny_en, np.zeros(samples, np.float32)))
     assert why_no_speech(tiny_en.transcribe(np.zeros(samples, np.float32), SEGMENT))
 
 
@@ -132,6 +162,7 @@ def test_transformers_gives_words_and_how_sure_it_is(random_whisper: Path) -> No
     assert 0 < transcript.no_speech_probability < 1
     assert transcript.average_log_probability < 0
     assert recognizer.transcribe(tone(500), SEGMENT) == transcript
+    assert last_guess(recognizer, tone(500)) == transcript
 
 
 def test_transformers_refuses_a_language_that_the_model_does_not_know(random_whisper: Path) -> None:

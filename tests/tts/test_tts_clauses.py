@@ -13,7 +13,7 @@ from dora_voice_tts.clauses import LONGEST_CLAUSE, Clause, ClauseSplitter
 
 # What replies are made of, in every order: words, marks, numbers, abbreviations, white space, other scripts.
 PARTS = ["word", "a", "Dr.", "e.g.", "3.14", "1,000", "1.", " ", "  ", "\n", ".", "!", "?", "…", ",", ";", ":", "—"]
-PARTS += ["–", '"', ")", "*", "😀", "你好", "。", "」", "，", "x" * 90, " " * 70]
+PARTS += ["–", " and ", "that", " who", "the", '"', ")", "*", "😀", "你好", "。", "」", "，", "x" * 90, " " * 70]
 replies = st.one_of(st.text(max_size=300), st.lists(st.sampled_from(PARTS), max_size=80).map("".join))
 
 
@@ -48,18 +48,41 @@ def test_how_the_reply_comes_in_pieces_makes_no_difference(reply: str, cuts: lis
         "It has 1,000 and 2,100,000 people.",
         "We met at 10:30 today.",
         "Dr. Smith met Mrs. Jones.",
-        "I like fruit, e.g. apples.",
         "They came at 5 p.m. on Monday.",
         "It was J. R. R. Tolkien.",
         "1. First of all.",
         "See www.example.com/a,b for more.",
         "It lasted from 1990–1995.",
-        "Yes, it is.",
-        "Oh: well; no.",
+        "I, for one.",
+        "I like cats and dogs.",
+        "I do not know what you would like that for.",
+        "This is the house of Jack and Jill.",
     ],
 )
 def test_this_is_one_clause(reply: str) -> None:
     assert texts(reply) == [reply]
+
+
+@pytest.mark.parametrize("reply", ["Yes, it is.", "Oh: well; no.", "There was a robot in the house and he was big."])
+def test_this_is_one_clause_when_the_listener_already_hears_something(reply: str) -> None:
+    assert texts(f"Hi! {reply}") == ["Hi!", f" {reply}"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("Yes, it is.", ["Yes,", " it is."]),
+        ("*\n– So, it is.", ["*\n", "– So,", " it is."]),
+        ("I like fruit, e.g. apples.", ["I like fruit,", " e.g. apples."]),
+        ("Once there was a robot who lived by the sea and", ["Once there was a robot", " who lived by the sea and"]),
+        ("I am not so sure because it is far.", ["I am not so sure", " because it is far."]),
+        ("It may be a good idea that we go.", ["It may be a good idea", " that we go."]),
+        ("I am sure that it is and that he was so.", ["I am sure that it is and that he was so."]),
+        ("It is red and it is so big and it is here.", ["It is red and it is so big", " and it is here."]),
+    ],
+)
+def test_the_first_clause_ends_early(reply: str, expected: list[str]) -> None:
+    assert texts(reply) == expected
 
 
 @pytest.mark.parametrize(

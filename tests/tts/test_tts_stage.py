@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -11,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dora_voice.audio import Samples
+from dora_voice.audio import Samples, resample
 from dora_voice.config import ConfigError, from_env
 from dora_voice.messages import Audio, Control, Message, Played, Text
-from dora_voice.testing import Driver
+from dora_voice.testing import Driver, tone
 from dora_voice_tts.fake import MS_PER_CHARACTER, FakeVoice
 from dora_voice_tts.node import PORTS, Config, build
 from dora_voice_tts.stage import CHUNK_SAMPLES, MOST_REPLIES, TtsStage
+from dora_voice_tts.voice import Speech
 
 CHUNK_MS = 20
 AHEAD_MS = 1500
@@ -31,12 +31,20 @@ class Voice:
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.pieces = 0
+        """Made until now."""
 
-    def speak(self, text: str) -> Iterator[Samples]:
+    def speak(self, text: str) -> Speech:
+        """A piece per character."""
         self.said.append(text)
         if "explode" in text:
             raise RuntimeError("no phonemes")
-        yield from FakeVoice().speak(text)
+        speech = FakeVoice().speak(text)
+        return Speech(speech.total_samples, map(self._make, speech.pieces))
+
+    def _make(self, piece: Samples) -> Samples:
+        self.pieces += 1
+        return piece
 
 
 @pytest.fixture
@@ -89,6 +97,49 @@ def test_a_clause_is_spoken_before_the_reply_is_complete(driver: Driver, voice: 
     assert voice.said == ["It is Paris.", "I think"]
 
 
+def test_it_is_heard_before_the_clause_has_been_made(driver: Driver, voice: Voice) -> None:
+    driver.feed(text("It is Paris.", fin=True))
+    while not driver.sent:
+        driver.step()
+    assert voice.pieces <= 2
+    driver.run()
+    assert voice.pieces == len("It is Paris.")
+
+
+def test_no_more_is_made_than_may_be_sent(paced: Driver, voice: Voice) -> None:
+    paced.feed(text("word " * 20, fin=True))
+    paced.run()
+    assert voice.pieces * MS_PER_CHARACTER <= 1.2 * AHEAD_MS
+    paced.feed(control("drop", 1), played(48_000))
+    paced.run()
+    assert voice.pieces < 50
+
+
+@given(
+    st.lists(st.integers(1, 3000), max_size=12),
+    st.sampled_from([8_000, 16_000, 22_050, 24_000, 44_100]),
+    st.text("abc", min_size=1, max_size=40),
+)
+def test_in_pieces_it_sounds_as_at_once(lengths: list[int], rate_hz: int, words: str) -> None:
+    sound = tone(1000 * sum(lengths) / rate_hz, rate_hz=rate_hz)
+
+    class InPieces(FakeVoice):
+        def speak(self, text: str) -> Speech:
+            return Speech(len(sound), iter(np.split(sound, np.cumsum(lengths)[:-1]) if lengths else []))
+
+    piecewise = InPieces()
+    piecewise.rate_hz = rate_hz
+    driver = Driver(TtsStage(piecewise, AHEAD_MS), PORTS, wired={"text"})
+    driver.feed(text(words, fin=True))
+    *messages, last = audio(driver.run())
+    made = np.concatenate([np.zeros(0, np.float32), *(message.samples for message in messages)])
+    expected = resample(sound, rate_hz, 24_000)
+    np.testing.assert_allclose(made[: len(expected)], expected, atol=1e-6)
+    assert not made[len(expected) :].any()
+    # All of the text belongs to the sound, nothing is left for the end.
+    assert (last.text_start, last.text_end) == (len(words) if messages else 0, len(words))
+
+
 def test_sound_comes_in_messages_of_20_ms_at_24_khz(driver: Driver) -> None:
     driver.feed(text("It is Paris. And more.", fin=True))
     *messages, last = audio(driver.run())
@@ -137,8 +188,9 @@ def test_a_reply_without_words_is_one_empty_message(driver: Driver, reply: str) 
 
 def test_sound_that_is_too_loud_is_limited() -> None:
     class LoudVoice(FakeVoice):
-        def speak(self, text: str) -> Iterator[Samples]:
-            yield from (4 * samples for samples in super().speak(text))
+        def speak(self, text: str) -> Speech:
+            speech = super().speak(text)
+            return Speech(speech.total_samples, (4 * samples for samples in speech.pieces))
 
     driver = Driver(TtsStage(LoudVoice(), AHEAD_MS), PORTS, wired={"text"})
     driver.feed(text("Loud.", fin=True))

@@ -54,6 +54,9 @@ class Fragments:
     def has_ended(self, segment: Segment, port: str) -> bool:
         return (segment, port) in self._ended
 
+    def is_known(self, segment: Segment, port: str) -> bool:
+        return (segment, port) in self._open or (segment, port) in self._ended
+
     def forget(self, session_id: str, ports: Collection[str]) -> None:
         """The session is over on these inputs; its ids may start anew."""
         for streams in (self._open, self._ended):

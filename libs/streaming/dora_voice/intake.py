@@ -24,6 +24,7 @@ log = logging.getLogger("dora_voice.intake")
 
 MOST_QUEUED_BYTES = 64 * 2**20
 MOST_QUEUED_MESSAGES = 50_000
+MOST_UNDECIDED = 4096
 LOG_EVERY = 1000
 
 
@@ -45,7 +46,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Who feeds this feedback input crashed, or is gone for good: what it had will not be reported."""
+    """Who feeds this input crashed, or is gone for good: what it had does not come any more."""
 
     port: str
     for_good: bool
@@ -69,7 +70,9 @@ class Intake:
         clock: Callable[[], float],
         wake: Callable[[], None] = lambda: None,
         most_queued_bytes: int = MOST_QUEUED_BYTES,
+        own_crash: str = "",
     ) -> None:
+        """own_crash: the error of the segments that this node was working on when it crashed, if it did."""
         self.counts: Counter[str] = Counter()
         self.stopping = False
         self.last_news_s = clock()
@@ -79,11 +82,14 @@ class Intake:
         self._clock = clock
         self._wake = wake
         self._most_queued_bytes = most_queued_bytes
+        self._own_crash = own_crash
         self._lock = threading.Lock()
         self._gate = Gate()
         self._newest: OrderedDict[str, int] = OrderedDict()
         self._sessions_on: dict[str, dict[str, None]] = {port: {} for port in ports.inputs}
         self._fragments = Fragments(ports, self.counts)
+        self._undecided: OrderedDict[Segment, None] = OrderedDict()
+        """Segments that began, and may yet be taken back."""
         self._arrivals: deque[Notice | Lost | Arrival] = deque()
         self._queued_bytes = 0
         self._queued_messages = 0
@@ -112,11 +118,15 @@ class Intake:
         self._wake()
 
     def restarted(self, ports: Collection[str], producer: str) -> None:
-        """Whoever feeds these inputs crashed: what it left open ends with an error."""
+        """Whoever feeds these inputs crashed: what it left open ends with an error, or is taken as it is."""
+        error = f"restarted: node {producer} crashed"
         with self._lock:
             for port in ports:
-                self._end_open(port, f"restarted: node {producer} crashed")
-                if port in self._ports.feedback:
+                if self._ports.inputs[port] is Control:
+                    self._commit_undecided(port, error)
+                else:
+                    self._end_open(port, error)
+                if self._ports.records or port in self._ports.feedback:
                     self._arrivals.append(Lost(port, for_good=False))
         self._wake()
 
@@ -188,8 +198,23 @@ class Intake:
                 fin = arrow.empty(port, kind, self._ports.rate_hz, fin=True, error=error)
                 self._admit(replace(fin, session_id=segment.session_id, segment_id=segment.segment_id))
 
+    def _commit_undecided(self, port: str, error: str) -> None:
+        for segment in [known for known in self._undecided if not self._gate.is_dead(known)]:
+            self._admit(Control(port=port, verb="commit", **segment._asdict(), error=error))
+
+    def _decide(self, control: Control) -> None:
+        if control.verb == "start":
+            self._undecided[control.segment] = None
+            if len(self._undecided) > MOST_UNDECIDED:
+                self._undecided.popitem(last=False)
+        elif control.verb in ("commit", "drop"):
+            self._undecided.pop(control.segment, None)
+
     def _admit(self, message: Message) -> None:
         message = self._identify(message)
+        if self._is_torso(message):
+            fin = arrow.empty(message.port, type(message), self._ports.rate_hz, fin=True, error=self._own_crash)
+            message = replace(fin, **message.segment._asdict(), seq=message.seq, finish=message.finish)
         segment = message.segment
         if message.finish and message.port not in self._ports.unordered | self._ports.continuous:
             own = None if is_bare_finish(message) else segment
@@ -200,6 +225,8 @@ class Intake:
             self._notice_if(self._gate.drop(segment), "dropped", segment)
         if self._is_let_in(message):
             self._know(segment, message.port)
+            if isinstance(message, Control):
+                self._decide(message)
             self._queued_bytes += arrow.size_bytes(message)
             self._queued_messages += 1
             self.last_news_s = self._clock()
@@ -213,6 +240,14 @@ class Intake:
             self._forget(segment.session_id)
             self._gate.end(segment.session_id)
             self._fragments.forget(segment.session_id, self._ports.inputs)
+
+    def _is_torso(self, message: Message) -> bool:
+        """Whether the beginning of its segment went down with this node."""
+        ports = self._ports
+        is_told_anew = message.port in ports.unordered | ports.continuous | ports.feedback | ports.concurrent
+        if not self._own_crash or is_told_anew or isinstance(message, (Control, Played)):
+            return False
+        return bool(message.seq) and not self._fragments.is_known(message.segment, message.port)
 
     def _is_let_in(self, message: Message) -> bool:
         """Control speaks about the dead too, and what was played is how the past is known."""
@@ -261,6 +296,8 @@ class Intake:
 
     def _forget(self, session_id: str) -> None:
         self._newest.pop(session_id, None)
+        for segment in [segment for segment in self._undecided if segment.session_id == session_id]:
+            del self._undecided[segment]
         for sessions in self._sessions_on.values():
             sessions.pop(session_id, None)
         self._fragments.forget(session_id, self._ports.inputs.keys() - self._ports.feedback)
@@ -272,9 +309,8 @@ class Intake:
     def _is_stale(self, message: Message) -> bool:
         if message.port in self._ports.continuous:
             return False
-        if message.port in self._ports.remembered:
-            return self._gate.is_dropped(message.segment)
-        return self._gate.is_dead(message.segment)
+        still_counts = self._ports.continued if self._gate.is_dropped(message.segment) else self._ports.remembered
+        return message.port not in still_counts and self._gate.is_dead(message.segment)
 
     def _is_full(self, message: Message) -> bool:
         """As much again is kept free for what steers and ends."""

@@ -73,7 +73,8 @@ def run(stage: Stage, ports: Ports, node: Node) -> None:
     surroundings = Surroundings(
         time.monotonic, frozenset(wiring.producers), wiring.outputs, wiring.restarts, _run_name(node)
     )
-    intake = Intake(ports, wiring.producers, surroundings.clock, woken.set)
+    own_crash = f"restarted: node {_own_id()} crashed" if wiring.restarts else ""
+    intake = Intake(ports, wiring.producers, surroundings.clock, woken.set, own_crash=own_crash)
 
     def send(message: Message) -> None:
         if message.port not in ports.outputs:
@@ -216,8 +217,13 @@ def _wiring(node: Any, ports: Ports) -> Wiring:
 
 def _run_name(node: Any) -> str:
     """The dataflow's id, new with every run, and the node's own."""
+    return f"{node.dataflow_id()}-{own_id}" if (own_id := _own_id()) else ""
+
+
+def _own_id() -> str:
+    """What this node is called in its dataflow; empty where there is no dora."""
     own_id = re.search(r"^node_id: (.+)$", os.environ.get("DORA_NODE_CONFIG", ""), re.MULTILINE)
-    return f"{node.dataflow_id()}-{own_id[1].strip()}" if own_id else ""
+    return own_id[1].strip() if own_id else ""
 
 
 def _exit(code: int, why: str) -> NoReturn:

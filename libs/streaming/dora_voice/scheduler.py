@@ -213,7 +213,8 @@ class Scheduler:
         self._intake.began(message)
         lane.message = message
         if self._is_dead(message) or self._is_over(message):
-            if message.port in self._ports.remembered and not self._intake.is_dropped(message.segment):
+            is_dropped = self._intake.is_dropped(message.segment)
+            if message.port in (self._ports.continued if is_dropped else self._ports.remembered):
                 self._tell("late", message)
             else:
                 self._intake.counts["stale"] += 1

@@ -47,6 +47,7 @@ class Ports:
     unordered: inputs whose fragments the stage puts together by seq itself, in any order of arrival.
     rate_hz: the sample rate of audio that doesn't say its own.
     remembered: inputs that still count when their segment was flushed: what the user said stays said.
+    continued: inputs that still count when their segment was dropped: the next one may continue it.
     records: the stage writes down what happened: it also gets what came before a flush and was still queued.
     """
 
@@ -60,6 +61,7 @@ class Ports:
     unordered: frozenset[str] = frozenset()
     rate_hz: int = SOURCE_RATE_HZ
     remembered: frozenset[str] = frozenset()
+    continued: frozenset[str] = frozenset()
     records: bool = False
 
 
@@ -86,8 +88,10 @@ class Stage(Protocol):
     run() -> Work                                    for stages that act without input; ends the node when it
                                                      returns and no input but feedback is wired
     failed(segment: Segment) -> None                 this segment ended with an error, here or before
-    late(message: Message) -> None                   a message on a `remembered` input, of a segment that was flushed
-    lost(port: str, for_good: bool) -> None          who feeds this feedback input crashed, or is gone for good
+    late(message: Message) -> None                   a message on a `remembered` input, of a segment that was flushed,
+                                                     or on a `continued` one, of a segment that was dropped
+    lost(port: str, for_good: bool) -> None          who feeds this feedback input crashed, or is gone for good;
+                                                     a stage that `records` is told of a crash on any input
     flushed(segment: Segment) -> None                every older segment of this session died
     dropped(segment: Segment) -> None                exactly this segment died and never happened
     finish(session_id: str) -> Work                  the session's last message has passed: finish what is left

@@ -55,7 +55,7 @@ class Driver:
         self.sent: list[Message] = []
         wired = frozenset(ports.inputs if wired is None else wired)
         self._on_sent = on_sent
-        self.intake = Intake(ports, wired, self.clock)
+        self.intake = Intake(ports, wired, self.clock, own_crash="restarted: node crashed" if restarts else "")
         wired_outputs = frozenset(ports.outputs if wired_outputs is None else wired_outputs)
         surroundings = Surroundings(self.clock, wired, wired_outputs, restarts, run)
         self.scheduler = Scheduler(stage, ports, self.intake, surroundings, self._send)

@@ -21,6 +21,7 @@ OUTPUTS = {
     "reply_text": "llm.text",
     "reply_audio": "tts.audio",
     "played": "speaker.played",
+    "control": "vad.control",
 }
 """Our input → the output that it is wired to, as it is named in the events."""
 
@@ -73,6 +74,7 @@ Outcome = Event | ReplySound | Heard | Wasted
 class _Turns:
     """What is known of the two turns of one segment."""
 
+    has_begun: bool = False
     is_committed: bool = False
     user: str = ""
     is_user_complete: bool = False
@@ -82,6 +84,7 @@ class _Turns:
     reply_fragments: int = 0
     audio_samples: int = 0
     is_reply_complete: bool = False
+    is_audio_complete: bool = False
     is_reply_written: bool = False
     reply_error: str | None = None
     heard_end: int = 0
@@ -90,6 +93,18 @@ class _Turns:
     is_cut: bool = False
     errors: set[str] = field(default_factory=set)
     """Those reported: an error travels on with its segment, and comes in once from each stage."""
+
+    def awaits(self, port: str) -> bool:
+        """Whether there is something that is to come on this input, or its end."""
+        if self.is_cut:
+            return False
+        if port == "user_text":
+            return self.has_begun and not self.is_user_complete
+        if port == "reply_text":
+            return bool(self.user.strip()) and self.is_user_complete and not self.is_reply_complete
+        if port == "reply_audio":
+            return bool(self.reply) and not self.is_audio_complete
+        return port == "played" and self.audio_samples > 0 and not self.is_playing_over
 
 
 class Conversation:
@@ -139,6 +154,14 @@ class Conversation:
         if turns and (turns.reply_fragments or turns.audio_samples):
             yield Wasted(segment, turns.reply_fragments, turns.audio_samples)
 
+    def lost(self, port: str) -> Iterator[Outcome]:
+        """Who feeds this input crashed. What it had begun to send has an end already; the rest does not come."""
+        error = f"restarted: node {OUTPUTS[port].split('.')[0]} crashed"
+        for segment, turns in list(self._turns.items()):
+            if turns.awaits(port):
+                yield from self._fail(segment, port, error)
+                yield from self._turns_due(segment)
+
     def finish(self, session_id: str) -> Iterator[Outcome]:
         """Nothing more comes of this session: reports what is missing, and writes the turns that are not."""
         for stream in self._reassembly.streams(session_id):
@@ -159,7 +182,11 @@ class Conversation:
     def _take_control(self, message: Control) -> Iterator[Outcome]:
         values = {"audio_ms": message.audio_ms, "continues": message.continues}
         yield Event(message.segment, message.verb, {key: value for key, value in values.items() if value is not None})
-        if message.verb == "commit":
+        if message.error is not None:
+            yield from self._report(message.segment, "control", message.error)
+        if message.verb == "start":
+            self._of(message.segment).has_begun = True
+        elif message.verb == "commit":
             self._of(message.segment).is_committed = True
             yield from self._turns_due(message.segment)
         if message.audio_ms is not None:
@@ -168,6 +195,10 @@ class Conversation:
     def _take_played(self, message: Played) -> Iterator[Outcome]:
         turns = self._of(message.segment)
         turns.was_played = True
+        if message.error is not None:
+            yield from self._fail(message.segment, message.port, message.error)
+            yield from self._turns_due(message.segment)
+            return
         turns.heard_end = max(turns.heard_end, message.text_end or 0)
         values = {"samples": message.samples, "text_end": message.text_end, "fin": message.fin}
         yield Event(message.segment, "played", {key: value for key, value in values.items() if value is not None})
@@ -190,13 +221,15 @@ class Conversation:
     def _take_piece(self, segment: Segment, port: str, message: Message) -> Iterator[Outcome]:
         turns = self._of(segment)
         turns.is_committed |= not message.speculative
-        if message.error is not None and message.error not in turns.errors:
-            turns.errors.add(message.error)
-            yield Event(segment, "error", {"output": OUTPUTS[port], "error": message.error})
+        if message.error is not None:
+            yield from self._report(segment, port, message.error)
         if isinstance(message, Audio):
             if message.samples.size and not turns.audio_samples:
                 yield Event(segment, "audio", {"samples": 0})
             turns.audio_samples += round(message.samples.size * SPEAKER_RATE_HZ / message.sample_rate)
+            if message.error is not None:
+                # It breaks off: what is heard of it is not all.
+                turns.is_cut, turns.reply_error = True, turns.reply_error or message.error
             yield ReplySound(segment, message.samples, message.sample_rate)
         elif isinstance(message, Text) and port == "user_text":
             turns.user += message.text
@@ -213,11 +246,31 @@ class Conversation:
     def _take_whole(self, segment: Segment, port: str) -> Iterator[Outcome]:
         turns = self._of(segment)
         if port == "reply_audio":
+            turns.is_audio_complete = True
             yield Event(segment, "audio", {"samples": turns.audio_samples, "fin": True})
             yield ReplySound(segment, np.zeros(0, np.float32), SPEAKER_RATE_HZ, fin=True)
         turns.is_user_complete |= port == "user_text"
         turns.is_reply_complete |= port == "reply_text"
         yield from self._turns_due(segment)
+
+    def _report(self, segment: Segment, port: str, error: str) -> Iterator[Outcome]:
+        errors = self._of(segment).errors
+        if error not in errors:
+            errors.add(error)
+            yield Event(segment, "error", {"output": OUTPUTS[port], "error": error})
+
+    def _fail(self, segment: Segment, port: str, error: str) -> Iterator[Outcome]:
+        """What this segment awaits on this input does not come any more."""
+        yield from self._report(segment, port, error)
+        turns = self._of(segment)
+        if port == "user_text":
+            turns.is_user_complete, turns.user_error = True, error
+            return
+        turns.is_reply_complete |= port == "reply_text"
+        turns.is_audio_complete |= port == "reply_audio"
+        turns.reply_error = turns.reply_error or error
+        # Nothing more of it is heard.
+        turns.is_cut, turns.is_playing_over = not turns.is_playing_over, True
 
     def _turns_due(self, segment: Segment) -> Iterator[Outcome]:
         """A user turn is written when its fin came and it is committed; a reply also has to be played, or cut."""

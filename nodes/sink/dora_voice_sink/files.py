@@ -7,7 +7,7 @@ import json
 import logging
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -24,6 +24,13 @@ MOST_OPEN = 256
 LONGEST_NAME = 120
 
 
+class Last(NamedTuple):
+    """The last line of a journal."""
+
+    t_s: float
+    segment: Segment
+
+
 class Journal:
     """conversation.jsonl: one object per event, on disk as soon as it is written."""
 
@@ -36,10 +43,10 @@ class Journal:
         except OSError as error:
             raise SetupError(f"OUT_DIR={str(folder)!r}: can't write there: {error}") from error
 
-    def begin(self, restarts: int) -> float:
+    def begin(self, restarts: int) -> Last | None:
         """A new conversation in place of the one before; after a restart the same one goes on.
 
-        Returns the time from which `t_s` goes on, in seconds.
+        Returns where it goes on.
         """
         self._file.close()
         written = self._path.read_bytes() if restarts else b""
@@ -49,8 +56,9 @@ class Journal:
         for line in reversed(written.split(b"\n")):
             # The last lines may be torn: they were being written when the sink was killed.
             with suppress(ValueError, KeyError, TypeError):
-                return float(json.loads(line)["t_s"])
-        return 0.0
+                known = json.loads(line)
+                return Last(float(known["t_s"]), Segment(str(known["session_id"]), int(known["segment_id"])))
+        return None
 
     def write(self, t_s: float, segment: Segment, event: str, values: dict[str, Any]) -> None:
         line = {"t_s": round(t_s, 4), **segment._asdict(), "event": event, **values}
@@ -67,9 +75,11 @@ class ReplyFiles:
         self._folder = folder
         self._open: dict[Segment, tuple[WavFile, RateConverter]] = {}
         self._refused: set[Segment] = set()
+        self._goes_on = False
 
     def begin(self, restarts: int) -> None:
-        """A new conversation: the replies of the one before go."""
+        """A new conversation: the replies of the one before go. After a restart they go on."""
+        self._goes_on = restarts > 0
         for old in self._folder.glob("reply-*.wav") if not restarts else ():
             old.unlink()
 
@@ -82,7 +92,10 @@ class ReplyFiles:
                 self._refused.add(segment)
                 return
             path = self._folder / f"reply-{file_name(segment.session_id)}-{segment.segment_id}.wav"
-            self._open[segment] = (WavFile(path, SPEAKER_RATE_HZ), RateConverter(SPEAKER_RATE_HZ))
+            self._open[segment] = (
+                WavFile(path, SPEAKER_RATE_HZ, goes_on=self._goes_on),
+                RateConverter(SPEAKER_RATE_HZ),
+            )
         file, converter = self._open[segment]
         file.write(converter.process(samples, sample_rate))
 

@@ -24,15 +24,22 @@ class SinkStage:
 
     def started(self, surroundings: Surroundings) -> None:
         self._clock = surroundings.clock
-        self._began_s = surroundings.clock() - self._journal.begin(surroundings.restarts)
+        last = self._journal.begin(surroundings.restarts)
+        self._began_s = surroundings.clock() - (last.t_s if last else 0.0)
         self._replies.begin(surroundings.restarts)
         self._conversation = Conversation(surroundings.wired)
+        if last:
+            self._write([Event(last.segment, "error", {"output": "sink", "error": "restarted: node sink crashed"})])
 
     def process(self, message: Message) -> None:
         self._write(self._conversation.take(message))
 
     def flushed(self, segment: Segment) -> None:
         self._write(self._conversation.flushed(segment))
+
+    def lost(self, port: str, for_good: bool) -> None:
+        if not for_good:
+            self._write(self._conversation.lost(port))
 
     def dropped(self, segment: Segment) -> None:
         self._write(self._conversation.dropped(segment))

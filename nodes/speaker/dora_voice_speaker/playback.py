@@ -1,15 +1,21 @@
-"""What a speaker does with the replies of one session, on a clock of samples. Pure."""
+"""What a speaker does with the replies of one session, on a clock of samples. Pure.
+
+A reply that is paused or cut fades out: a copy of what would have come next is played, fading, and counts as not
+played. When it goes on, what was played last is repeated, fading in. So every sample of a reply is played at its
+full level once, whatever the pauses, and `played` counts these alone.
+"""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dora_voice.audio import EMPTY, Samples
 from dora_voice.messages import SPEAKER_RATE_HZ
+from dora_voice_speaker.fade import FADE_SAMPLES, faded_in, faded_out
+from dora_voice_speaker.reply import Reply, Underruns
 
 REPORT_SAMPLES = SPEAKER_RATE_HZ // 10
 LONGEST_STARVING = 10 * SPEAKER_RATE_HZ
@@ -18,32 +24,13 @@ MOST_PAUSES = 64
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How much of a segment was heard. `is_last` when it ended or was cut."""
+    """How much of a segment was heard. `is_last` when it ended or was cut; then `underruns` are known."""
 
     segment_id: int
     samples: int
     text_end: int | None
     is_last: bool = False
-
-
-@dataclass(slots=True)
-class _Reply:
-    """The audio of one segment, and how far it has been played."""
-
-    is_held: bool
-    chunks: deque[tuple[NDArray[np.float32], int | None]] = field(default_factory=deque)
-    is_complete: bool = False
-    starved_samples: int = 0
-    """How long it has been silent because its audio didn't come, while another reply waits."""
-    offset: int = 0
-    """Samples already played of the first chunk."""
-    played: int = 0
-    reported: int = 0
-    text_end: int | None = None
-
-    @property
-    def queued(self) -> int:
-        return sum(len(samples) for samples, _ in self.chunks) - self.offset
+    underruns: Underruns = Underruns()
 
 
 class Playback:
@@ -51,18 +38,22 @@ class Playback:
 
     def __init__(self, longest_pause_samples: int, longest_queue_samples: int) -> None:
         self.dropped_samples = 0
+        self.underruns = Underruns()
+        """Of the replies that have ended."""
         self._longest_pause = longest_pause_samples
         self._longest_queue = longest_queue_samples
-        self._replies: dict[int, _Reply] = {}
+        self._replies: dict[int, Reply] = {}
         self._pauses: dict[int, int] = {}
         """Held segments, also those whose audio has not come yet, and for how many samples."""
+        self._fade: Samples = EMPTY
+        """Is played before anything else."""
+        self._sounding: int | None = None
+        """The segment that is heard at its full level now, or when the fade is over."""
         self._reports: list[Report] = []
 
-    def add(
-        self, segment_id: int, samples: NDArray[np.float32], text_end: int | None, *, fin: bool, speculative: bool
-    ) -> None:
+    def add(self, segment_id: int, samples: Samples, text_end: int | None, *, fin: bool, speculative: bool) -> None:
         """Queues 24 kHz samples of a segment; what doesn't fit in the queue is counted in `dropped_samples`."""
-        reply = self._replies.setdefault(segment_id, _Reply(is_held=speculative))
+        reply = self._replies.setdefault(segment_id, Reply(is_held=speculative))
         reply.is_complete |= fin
         if text_end is not None and reply.text_end is None:
             # Until its first piece is played whole, nothing of the text was heard.
@@ -71,12 +62,8 @@ class Playback:
             reply.is_held = False
         if self.queued + len(samples) > self._longest_queue:
             self.dropped_samples += len(samples)
-        elif len(samples):
-            reply.chunks.append((samples, text_end))
-        elif reply.chunks:
-            reply.chunks[-1] = (reply.chunks[-1][0], text_end)
         else:
-            reply.text_end = text_end
+            reply.add(samples, text_end)
 
     def commit(self, segment_id: int) -> None:
         if reply := self._replies.get(segment_id):
@@ -84,13 +71,17 @@ class Playback:
 
     def pause(self, segment_id: int) -> None:
         """Holds a segment; it goes on by itself after the longest pause."""
+        if (reply := self._replies.get(segment_id)) and reply.played and segment_id not in self._pauses:
+            self._fade_out(segment_id)
+            self._report(segment_id, reply)
         self._pauses[segment_id] = 0
         if len(self._pauses) > MOST_PAUSES:
             del self._pauses[min(self._pauses)]
 
     def resume(self, segment_id: int) -> None:
         """Goes on at the very sample where it held."""
-        self._pauses.pop(segment_id, None)
+        if self._pauses.pop(segment_id, None) is not None and (reply := self._replies.get(segment_id)):
+            self._fade_in(segment_id, reply)
 
     def flush(self, segment_id: int) -> None:
         """Cuts everything older."""
@@ -100,6 +91,7 @@ class Playback:
     def drop(self, segment_id: int) -> None:
         """Cuts exactly this segment."""
         if segment_id in self._replies:
+            self._fade_out(segment_id)
             self._end(segment_id)
 
     def complete(self) -> None:
@@ -111,18 +103,18 @@ class Playback:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is a reply that has not been played to its end."""
-        return bool(self._replies)
+        """Whether there is something that has not been played to its end."""
+        return bool(self._replies) or self._fade.size > 0
 
     @property
     def queued(self) -> int:
-        """Samples that have not been played yet."""
+        """Samples of replies that have not been played yet."""
         return sum(reply.queued for reply in self._replies.values())
 
     @property
     def ready(self) -> int:
         """Samples that nothing holds back."""
-        ready = 0
+        ready = len(self._fade)
         for segment_id, reply in self._replies.items():
             if reply.is_held or segment_id in self._pauses:
                 break
@@ -131,20 +123,16 @@ class Playback:
                 break
         return ready
 
-    def play(self, samples: int) -> NDArray[np.float32]:
+    def play(self, samples: int) -> Samples:
         """The next `samples` of sound, shape (samples,); silence where there is nothing to play."""
+        self._let_pause_pass(samples)
         sound = np.zeros(samples, np.float32)
         position = 0
-        while current := next(iter(self._replies.items()), None):
-            segment_id, reply = current
-            if reply.is_held or self._is_paused(segment_id, samples - position):
-                break
-            for part in self._play_from(segment_id, reply, samples - position):
-                sound[position : position + len(part)] = part
-                position += len(part)
-            if reply.chunks or not (reply.is_complete or self._is_starved(reply, samples - position)):
-                break
-            self._end(segment_id)
+        for part in self._parts(samples):
+            sound[position : position + len(part)] = part
+            position += len(part)
+        if position < samples:
+            self._sounding = None
         return sound
 
     def take_reports(self) -> list[Report]:
@@ -152,37 +140,56 @@ class Playback:
         reports, self._reports = self._reports, []
         return reports
 
-    def _is_paused(self, segment_id: int, samples: int) -> bool:
-        if segment_id not in self._pauses:
-            return False
-        self._pauses[segment_id] += samples
-        if self._pauses[segment_id] > self._longest_pause:
-            del self._pauses[segment_id]
-        return segment_id in self._pauses
+    def _let_pause_pass(self, samples: int) -> None:
+        segment_id, reply = next(iter(self._replies.items()), (0, None))
+        if reply and not reply.is_held and segment_id in self._pauses:
+            self._pauses[segment_id] += samples
+            if self._pauses[segment_id] > self._longest_pause:
+                self.resume(segment_id)
 
-    def _is_starved(self, reply: _Reply, samples: int) -> bool:
-        """Whether a reply whose end never came has held up the next one for too long."""
-        reply.starved_samples = reply.starved_samples + samples if len(self._replies) > 1 else 0
-        return reply.starved_samples > LONGEST_STARVING
+    def _parts(self, samples: int) -> Iterator[Samples]:
+        """At most `samples`: a fade that has begun, then replies until one has nothing to play."""
+        fade, self._fade = self._fade[:samples], self._fade[samples:]
+        samples -= len(fade)
+        yield fade
+        while current := next(iter(self._replies.items()), None):
+            segment_id, reply = current
+            if reply.is_held or segment_id in self._pauses:
+                return
+            for part in reply.play(samples):
+                samples -= len(part)
+                self._sounding = segment_id
+                if reply.played - reply.reported >= REPORT_SAMPLES:
+                    self._report(segment_id, reply)
+                yield part
+            if not self._is_over(reply, samples):
+                return
+            self._end(segment_id)
 
-    def _play_from(self, segment_id: int, reply: _Reply, samples: int) -> Iterator[NDArray[np.float32]]:
-        while reply.chunks and samples:
-            chunk, text_end = reply.chunks[0]
-            part = chunk[reply.offset : reply.offset + samples]
-            reply.offset += len(part)
-            reply.starved_samples = 0
-            reply.played += len(part)
-            samples -= len(part)
-            yield part
-            if reply.offset == len(chunk):
-                reply.chunks.popleft()
-                reply.offset = 0
-                reply.text_end = reply.text_end if text_end is None else text_end
-            if reply.played - reply.reported >= REPORT_SAMPLES:
-                reply.reported = reply.played
-                self._reports.append(Report(segment_id, reply.played, reply.text_end))
+    def _is_over(self, reply: Reply, samples: int) -> bool:
+        """Whether it was played to its end, or has held up the next one for too long because that never came."""
+        if reply.queued or reply.is_complete:
+            return not reply.queued
+        reply.lack(samples, is_waited_for=len(self._replies) > 1)
+        return reply.starved > LONGEST_STARVING
+
+    def _fade_out(self, segment_id: int) -> None:
+        if self._sounding == segment_id and (reply := self._replies.get(segment_id)):
+            would_be_played = np.concatenate([self._fade, reply.upcoming(FADE_SAMPLES)])
+            self._fade = faded_out(would_be_played[:FADE_SAMPLES])
+            self._sounding = None
+
+    def _fade_in(self, segment_id: int, reply: Reply) -> None:
+        if reply.recent.size:
+            self._fade = np.concatenate([self._fade, faded_in(reply.recent)])
+            self._sounding = segment_id
+
+    def _report(self, segment_id: int, reply: Reply) -> None:
+        reply.reported = reply.played
+        self._reports.append(Report(segment_id, reply.played, reply.text_end))
 
     def _end(self, segment_id: int) -> None:
         reply = self._replies.pop(segment_id)
         self._pauses.pop(segment_id, None)
-        self._reports.append(Report(segment_id, reply.played, reply.text_end, is_last=True))
+        self.underruns += reply.underruns
+        self._reports.append(Report(segment_id, reply.played, reply.text_end, True, reply.underruns))

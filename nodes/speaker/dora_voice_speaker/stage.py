@@ -12,6 +12,7 @@ from dora_voice.audio import RateConverter
 from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Message, Played, Segment
 from dora_voice.stage import Surroundings, Wait, Work
 from dora_voice_speaker.playback import Playback, Report
+from dora_voice_speaker.reply import Underruns
 
 log = logging.getLogger("dora_voice.speaker")
 
@@ -52,14 +53,15 @@ class SpeakerStage:
         session_id, segment_id = message.segment
         if isinstance(message, Audio):
             self._queue(self._playback(session_id), message)
-        elif isinstance(message, Control) and (playback := self._playbacks.get(session_id)):
+        elif isinstance(message, Control):
             match message.verb:
-                case "commit":
-                    playback.commit(segment_id)
                 case "pause":
-                    playback.pause(segment_id)
-                case "resume":
-                    playback.resume(segment_id)
+                    # Also before the session's first audio: that is held when it comes.
+                    self._playback(session_id).pause(segment_id)
+                case "commit" if session_id in self._playbacks:
+                    self._playbacks[session_id].commit(segment_id)
+                case "resume" if session_id in self._playbacks:
+                    self._playbacks[session_id].resume(segment_id)
 
     def flushed(self, segment: Segment) -> None:
         for older in [known for known in self._converters if known.is_older_than(segment)]:
@@ -111,7 +113,7 @@ class SpeakerStage:
 
     def _playback(self, session_id: str) -> Playback:
         if session_id not in self._playbacks:
-            for idle in [known for known, playback in self._playbacks.items() if not playback.is_busy][MOST_IDLE:]:
+            for idle in [known for known, playback in self._playbacks.items() if not playback.is_busy][:-MOST_IDLE]:
                 del self._playbacks[idle]
             self._playbacks[session_id] = Playback(self._longest_pause, self._longest_queue)
         return self._playbacks[session_id]
@@ -136,7 +138,17 @@ class SpeakerStage:
     def _report(self) -> Work:
         for session_id, playback in list(self._playbacks.items()):
             for report in playback.take_reports():
+                if report.underruns.times and not self._is_fast:
+                    _log_underruns(session_id, report, playback.underruns)
                 yield _played(session_id, report)
+
+
+def _log_underruns(session_id: str, report: Report, of_session: Underruns) -> None:
+    log.info(
+        "session=%s segment=%d underruns=%d samples=%d session_underruns=%d session_samples=%d",
+        *(session_id, report.segment_id, report.underruns.times, report.underruns.samples),
+        *(of_session.times, of_session.samples),
+    )
 
 
 def _played(session_id: str, report: Report) -> Played:

@@ -21,6 +21,7 @@ PORTS = Ports(
     outputs={"text": Text, "hypothesis": Text},
     reply="text",
     ends_with=("speech",),
+    continued=frozenset({"speech"}),
 )
 WHISPER = ("faster-whisper", "transformers")
 
@@ -33,6 +34,7 @@ class Config:
     spoken_language: str = setting("en", "language code of what is spoken", backends=WHISPER)
     threads: int = setting(2, "compute threads", minimum=1, backends=WHISPER)
     max_utterance_s: int = setting(30, "seconds of a segment that are kept", minimum=10, maximum=30)
+    hypothesis_ms: int = setting(500, "ms of new speech from one guess to the next; 0: none", minimum=0)
     fake_texts: str = setting("", "what the segments say, separated by |", backends=("fake",))
 
     def __post_init__(self) -> None:
@@ -46,7 +48,7 @@ def build(config: Config) -> SttStage:
     started_s = time.monotonic()
     recognizer = load(config)
     log.info("loaded %s in %.1f s", recognizer.name, time.monotonic() - started_s)
-    return SttStage(recognizer, config.max_utterance_s)
+    return SttStage(recognizer, config.max_utterance_s, config.hypothesis_ms)
 
 
 def load(config: Config) -> Recognizer:

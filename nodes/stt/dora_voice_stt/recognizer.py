@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,4 +37,8 @@ class Recognizer(Protocol):
 
         `segment` says which utterance it is. A model doesn't care.
         """
+        ...
+
+    def guess(self, samples: Samples, segment: Segment) -> Iterator[Transcript | None]:
+        """A quick transcript of an utterance that goes on, after a None wherever it can be given up."""
         ...

@@ -1,61 +1,81 @@
-"""Collects each segment's speech until its end, and says what was said."""
+"""Collects each segment's speech until its end, and says what was said; before that, what it may be."""
 
 from __future__ import annotations
 
 import logging
 
-from dora_voice.audio import EMPTY
 from dora_voice.messages import SOURCE_RATE_HZ, Audio, Message, Segment, Text
-from dora_voice.stage import Work
+from dora_voice.stage import Surroundings, Wait, Work
 from dora_voice_stt.recognizer import Recognizer, Transcript
 from dora_voice_stt.rejection import why_no_speech
 from dora_voice_stt.utterance import Utterance
+from dora_voice_stt.utterances import Utterances
 
 log = logging.getLogger("dora_voice.stt")
 
-MOST_UTTERANCES = 64
-
 
 class SttStage:
-    def __init__(self, recognizer: Recognizer, longest_utterance_s: float) -> None:
+    def __init__(self, recognizer: Recognizer, longest_utterance_s: float, hypothesis_ms: int = 0) -> None:
         self._recognizer = recognizer
         self._longest_s = longest_utterance_s
-        # A finished or dropped utterance stays until the session's next one, which may continue it.
-        self._utterances: dict[Segment, Utterance] = {}
+        self._utterances = Utterances(longest_utterance_s, hypothesis_ms)
+        self._taken = 0
+        """How many messages have been taken up."""
+        self._ending = 0
+        """How many utterances are being transcribed."""
+        self._is_guessing = True
+
+    def started(self, surroundings: Surroundings) -> None:
+        self._is_guessing = "hypothesis" in surroundings.wired_outputs
 
     def process(self, message: Message) -> Work | None:
+        self._taken += 1
         return self._hear(message) if isinstance(message, Audio) else None
 
+    def run(self) -> Work:
+        """Guesses, whenever nothing else is to be done. One at a time, and of all that came: none ever waits."""
+        while self._is_guessing:
+            yield from self._catch_up()
+            if due := self._utterances.due():
+                yield from self._guess(*due)
+            else:
+                yield Wait()
+
+    def late(self, message: Message) -> None:
+        if isinstance(message, Audio):
+            self._utterances.hear_dropped(message)
+
     def dropped(self, segment: Segment) -> None:
-        if utterance := self._utterances.get(segment):
-            utterance.complete()
+        self._utterances.drop(segment)
 
     def flushed(self, segment: Segment) -> None:
-        # What was dropped may still be continued: its continuation can be what flushed the rest.
-        for older in [known for known in self._utterances if known.is_older_than(segment)]:
-            if not self._utterances[older].is_complete:
-                del self._utterances[older]
+        self._utterances.flush(segment)
 
     def failed(self, segment: Segment) -> None:
-        self._utterances.pop(segment, None)
+        self._utterances.forget(segment)
 
     def ended(self, session_id: str) -> None:
-        for segment in [segment for segment in self._utterances if segment.session_id == session_id]:
-            del self._utterances[segment]
+        self._utterances.end(session_id)
 
     def _hear(self, speech: Audio) -> Work:
-        utterance = self._utterances.get(speech.segment) or self._begin(speech)
-        utterance.add(speech.samples, speech.sample_rate)
+        utterance = self._utterances.hear(speech)
         if not speech.fin:
             return
+        self._ending += 1
+        try:
+            yield from self._transcribe(speech.segment, utterance)
+        finally:
+            self._ending -= 1
+
+    def _transcribe(self, segment: Segment, utterance: Utterance) -> Work:
         samples = utterance.complete()
         if utterance.dropped_samples:
-            self._log_dropped(speech.segment, utterance.dropped_samples)
+            self._log_dropped(segment, utterance.dropped_samples)
         if not len(samples):
             yield from self._say(Transcript("", ""), rejected="no audio")
             return
         yield None
-        transcript = self._recognizer.transcribe(samples, speech.segment)
+        transcript = self._recognizer.transcribe(samples, segment)
         yield None
         yield from self._say(transcript, why_no_speech(transcript))
 
@@ -63,20 +83,45 @@ class SttStage:
         if rejected:
             log.info("rejected %r: %s", transcript.text, rejected)
         text, language = "" if rejected else transcript.text, transcript.language or None
-        yield Text(port="hypothesis", text=text, language=language, fin=True)
+        yield Text(port="hypothesis", text=text, text_start=0, text_end=len(text), language=language, fin=True)
         yield Text(port="text", text=text, language=language, rejected=rejected, fin=True)
 
-    def _begin(self, speech: Audio) -> Utterance:
-        session_id, before = speech.segment.session_id, EMPTY
-        if speech.continues is not None and (first := self._utterances.get(Segment(session_id, speech.continues))):
-            before = first.complete()
-        for segment in [s for s, u in self._utterances.items() if s.session_id == session_id and u.is_complete]:
-            del self._utterances[segment]
-        if len(self._utterances) == MOST_UTTERANCES:
-            oldest = next(iter(self._utterances))
-            log.warning("forgot the speech of session=%s segment=%d: too many at once", *oldest)
-            del self._utterances[oldest]
-        return self._utterances.setdefault(speech.segment, Utterance(self._longest_s, before))
+    def _catch_up(self) -> Work:
+        """Lets everything go first that has come, until a round brings nothing new."""
+        # What came during our last step gets its place in line only now, behind ours.
+        yield None
+        taken = None
+        while taken != self._taken or self._ending:
+            taken = self._taken
+            yield None
+
+    def _guess(self, segment: Segment, utterance: Utterance) -> Work:
+        utterance.hypotheses.begin(utterance.kept_samples)
+        try:
+            for transcript in self._recognizer.guess(utterance.so_far(), segment):
+                yield from self._catch_up()
+                if not self._utterances.is_open(segment):
+                    return
+                if transcript and not why_no_speech(transcript):
+                    yield from self._suppose(segment, utterance, transcript)
+        except Exception:
+            # The model will have another try, at the latest when the utterance has ended.
+            log.exception("no guess of session=%s segment=%d", *segment)
+
+    def _suppose(self, segment: Segment, utterance: Utterance, transcript: Transcript) -> Work:
+        stable = utterance.hypotheses.revise(transcript.text)
+        if stable is None:
+            return
+        yield Text(
+            port="hypothesis",
+            session_id=segment.session_id,
+            segment_id=segment.segment_id,
+            speculative=utterance.is_speculative,
+            text=transcript.text,
+            text_start=0,
+            text_end=stable,
+            language=transcript.language,
+        )
 
     def _log_dropped(self, segment: Segment, samples: int) -> None:
         dropped_ms = samples * 1000 // SOURCE_RATE_HZ

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,26 @@ class TransformersWhisper:
         self.transcribe(np.zeros(SOURCE_RATE_HZ, np.float32), Segment("warm-up", 0))
 
     def transcribe(self, samples: Samples, segment: Segment) -> Transcript:
+        return self._say(self._hear(samples))
+
+    def guess(self, samples: Samples, segment: Segment) -> Iterator[Transcript | None]:
+        heard = self._hear(samples)
+        yield None
+        yield self._say(heard)
+
+    def _hear(self, samples: Samples) -> Any:
+        """What the encoder makes of the sound."""
         import torch
 
         spectrogram = self._processor(samples, sampling_rate=SOURCE_RATE_HZ, return_tensors="pt").input_features
+        with torch.inference_mode():
+            return self._model.get_encoder()(spectrogram.to(self._model.dtype))
+
+    def _say(self, heard: Any) -> Transcript:
+        import torch
+
         prompt = torch.tensor([self._prompt])
         with torch.inference_mode():
-            heard = self._model.get_encoder()(spectrogram.to(self._model.dtype))
             # What the model would say first, before it is told the language: it may be that there is no speech.
             first = self._model(encoder_outputs=heard, decoder_input_ids=prompt[:, :1]).logits[0, -1].float()
             made = self._model.generate(encoder_outputs=heard, decoder_input_ids=prompt)

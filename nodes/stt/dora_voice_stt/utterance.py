@@ -1,4 +1,4 @@
-"""The sound of an utterance, as it comes in: at one sample rate and of limited length."""
+"""An utterance, as it comes in: its sound at one sample rate and of limited length, and what it was guessed to say."""
 
 from __future__ import annotations
 
@@ -6,21 +6,30 @@ import numpy as np
 
 from dora_voice.audio import EMPTY, Resampler, Samples
 from dora_voice.messages import SOURCE_RATE_HZ
+from dora_voice_stt.hypotheses import Hypotheses
 
 
 class Utterance:
     """Collects speech of any sample rate; what goes beyond `longest_s` is dropped and counted."""
 
-    def __init__(self, longest_s: float, before: Samples = EMPTY) -> None:
+    def __init__(self, longest_s: float, before: Samples = EMPTY, hypothesis_ms: int = 0) -> None:
         """`before`: sound of 16 kHz that this utterance continues."""
         self.is_complete = False
+        self.is_dropped = False
+        self.is_speculative = False
+        self.kept_samples = 0
         self.dropped_samples = 0
         self._most_samples = round(longest_s * SOURCE_RATE_HZ)
         self._rate_hz: int | None = None
         self._resampler = Resampler(SOURCE_RATE_HZ, SOURCE_RATE_HZ)
         self._pieces: list[Samples] = []
-        self._kept_samples = 0
         self._keep(before)
+        self.hypotheses = Hypotheses(hypothesis_ms, self.kept_samples)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it goes on."""
+        return not (self.is_complete or self.is_dropped)
 
     def add(self, samples: Samples, rate_hz: int) -> None:
         """Raises ValueError for a sample rate that changed within the utterance."""
@@ -30,16 +39,20 @@ class Utterance:
             raise ValueError(f"sample_rate={rate_hz}: expected {self._rate_hz}, as at the start of this segment")
         self._keep(self._resampler.process(samples))
 
+    def so_far(self) -> Samples:
+        """What has come of it, 16 kHz, shape (samples,)."""
+        return np.concatenate([EMPTY, *self._pieces])
+
     def complete(self) -> Samples:
-        """The whole of it, 16 kHz, shape (samples,). Nothing may be added afterwards."""
+        """The whole of it. Nothing may be added afterwards."""
         if not self.is_complete:
             self._keep(self._resampler.flush())
             self.is_complete = True
-        return np.concatenate([EMPTY, *self._pieces])
+        return self.so_far()
 
     def _keep(self, samples: Samples) -> None:
-        kept = samples[: self._most_samples - self._kept_samples]
+        kept = samples[: self._most_samples - self.kept_samples]
         if len(kept):
             self._pieces.append(kept)
-        self._kept_samples += len(kept)
+        self.kept_samples += len(kept)
         self.dropped_samples += len(samples) - len(kept)

@@ -3,6 +3,9 @@
 A clause is what is spoken in one breath: it ends where a sentence or a line ends, or at a comma when it is
 long enough. It is given out as soon as its end is certain, which takes one character more: "3." may go on
 as "3.14". How the reply came in pieces makes no difference.
+
+The first clause is what the listener waits for. So it ends at the first comma, however short it is, and, after some
+words without one, before a word that joins what follows, as "and" or "because" do.
 """
 
 from __future__ import annotations
@@ -13,12 +16,26 @@ from dataclasses import dataclass
 
 SHORTEST_PART_OF_SENTENCE = 16
 LONGEST_CLAUSE = 120
+SHORTEST_FIRST_PART = 2
+"""In letters and digits: "So, …" but not "I, …"."""
+FEWEST_WORDS_BEFORE_JOINT = 5
 
 CLOSING = "\"'”’»)\\]}*_`"
+GOES_ON = "I|you|he|she|it|we|they|there|is|are|was|were|can|will|has|have|the|an?|this|my|your|his|her|our|their"
+JOINTS = (
+    "because|which|who|when|where|while|if|although|until"
+    # "… and he …", "… that the …", but not "Jack and Jill", "I like that dog".
+    rf"|(?:and|but|or|so|that)(?= (?:{GOES_ON})\s)"
+)
+NO_JOINT_AFTER = re.compile(
+    r"\b(?:an?|the|and|but|or|so|if|of|in|on|at|to|for|from|with|by|about|into|than|as|like|is|are|was|were|not|even)$",
+    re.IGNORECASE,
+)
 END = re.compile(
     rf"(?P<sentence>[.!?…]+[{CLOSING}]*(?=\s)|[。！？]+[{CLOSING}」』]*(?=[^。！？{CLOSING}」』]))"
     rf"|(?P<part>[,;:][{CLOSING}]*(?=\s)|[，；：、—](?=.)|–(?=\s))"
     r"|(?P<line>\n)"
+    rf"|(?P<joint>(?<=\w)(?= +(?:{JOINTS})\s))"
 )
 ABBREVIATION = re.compile(
     r"(?:(?<!\w)(?:[^\W\d_]\.)+|\b(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Mt|vs|etc|approx|cf|Fig|Vol)\.)$", re.IGNORECASE
@@ -42,11 +59,13 @@ class ClauseSplitter:
         self.given_out = 0
         """Where the next clause starts, in code points of the reply."""
         self._waiting = ""
+        self._is_first = True
+        """Whether nothing that can be said has been given out."""
 
     def feed(self, text: str) -> Iterator[Clause]:
         """The clauses whose end is certain now."""
         self._waiting += text
-        while length := _first_end(self._waiting):
+        while length := _first_end(self._waiting, self._is_first):
             yield self._take(length)
 
     def flush(self) -> Iterator[Clause]:
@@ -57,23 +76,31 @@ class ClauseSplitter:
     def _take(self, length: int) -> Clause:
         text, self._waiting = self._waiting[:length], self._waiting[length:]
         start, self.given_out = self.given_out, self.given_out + length
+        self._is_first &= _letters(text) == 0
         return Clause(text, start, self.given_out)
 
 
-def _first_end(waiting: str) -> int:
+def _first_end(waiting: str, is_first: bool) -> int:
     """How long the first clause is; 0 while that isn't certain."""
     for end in END.finditer(waiting, 0, LONGEST_CLAUSE + 1):
-        if end.end() <= LONGEST_CLAUSE and _is_end(waiting[: end.end()].strip(), end):
+        if end.end() <= LONGEST_CLAUSE and _is_end(waiting[: end.end()].strip(), end, is_first):
             return end.end()
     return _last_word_end(waiting[:LONGEST_CLAUSE]) if len(waiting) > LONGEST_CLAUSE else 0
 
 
-def _is_end(clause: str, end: re.Match[str]) -> bool:
+def _is_end(clause: str, end: re.Match[str], is_first: bool) -> bool:
     if end["part"]:
-        return len(clause) >= SHORTEST_PART_OF_SENTENCE
+        return _letters(clause) >= SHORTEST_FIRST_PART if is_first else len(clause) >= SHORTEST_PART_OF_SENTENCE
+    if end["joint"] is not None:
+        return is_first and len(clause.split()) >= FEWEST_WORDS_BEFORE_JOINT and not NO_JOINT_AFTER.search(clause)
     if end["sentence"]:
         return not (NUMBERED_ITEM.fullmatch(clause) or ABBREVIATION.search(clause.rstrip(CLOSING)))
     return clause != ""
+
+
+def _letters(text: str) -> int:
+    """Letters and digits, which are all that is heard."""
+    return sum(character.isalnum() for character in text)
 
 
 def _last_word_end(text: str) -> int:

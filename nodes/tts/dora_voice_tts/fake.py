@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
-from dora_voice.audio import Samples
 from dora_voice.messages import SPEAKER_RATE_HZ
+from dora_voice_tts.voice import Speech
 
 MS_PER_CHARACTER = 60
 TONE_HZ = 200
@@ -19,7 +18,8 @@ class FakeVoice:
     name = "fake"
     rate_hz = SPEAKER_RATE_HZ
 
-    def speak(self, text: str) -> Iterator[Samples]:
-        # Whole periods, so that one clause joins the next without a click.
-        n = np.arange(len(text) * MS_PER_CHARACTER * self.rate_hz // 1000)
-        yield (LEVEL * np.sin(2 * math.pi * TONE_HZ / self.rate_hz * n)).astype(np.float32)
+    def speak(self, text: str) -> Speech:
+        """One piece per character. They are whole periods, so that one joins the next without a click."""
+        n = np.arange(MS_PER_CHARACTER * self.rate_hz // 1000)
+        tone = (LEVEL * np.sin(2 * math.pi * TONE_HZ / self.rate_hz * n)).astype(np.float32)
+        return Speech(len(text) * len(tone), (tone for _ in text))

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dora_voice.audio import Samples
 from dora_voice.config import SetupError, user_path
+from dora_voice_tts.halves import halves
+from dora_voice_tts.vits import Inputs, Model, WholeModel, joined
+from dora_voice_tts.voice import Speech
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+log = logging.getLogger("dora_voice.tts")
+
+TRIAL = "This is how I speak, one word after the other."
 
 
 class PiperVoice:
@@ -20,19 +31,7 @@ class PiperVoice:
         Raises SetupError for a voice that can't be loaded.
         """
         try:
-            import onnxruntime
-            import piper
-            from piper.config import PiperConfig
-
-            path = user_path(voice) if voice else _bundled_voice()
-            settings = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
-            config = PiperConfig.from_dict(settings)
-            self._unlearnt = unlearnt_phonemes(settings)
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = threads
-            # Threads that wait must not take the cores from the other nodes.
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-            session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._load(user_path(voice) if voice else _bundled_voice(), speed, threads)
         except ImportError as error:
             raise SetupError(f"{error.name} is not installed. Run: pip install dora-voice-tts") from error
         except Exception as error:
@@ -41,27 +40,43 @@ class PiperVoice:
                 f"VOICE={voice!r} can't be loaded ({reason}): "
                 "expected a Piper voice.onnx with voice.onnx.json beside it"
             ) from error
-        self.name = f"{Path(path).stem} (piper, {threads} threads)"
-        self.rate_hz = config.sample_rate
-        self._voice = piper.PiperVoice(session, config)
-        self._style = piper.SynthesisConfig(
-            length_scale=config.length_scale / speed,
-            # Half of the variation that the voice was made with: clauses are short, and have to be understood.
-            noise_scale=config.noise_scale / 2,
-            noise_w_scale=config.noise_w_scale / 2,
-            # Scaling each clause to full loudness would make short ones shout.
-            normalize_audio=False,
-        )
-        list(self.speak("Hello."))
 
-    def speak(self, text: str) -> Iterator[Samples]:
+    def speak(self, text: str) -> Speech:
+        # Nearly always one. The length of all is known only when each has been through the first half of the model.
+        sentences = [self._model.speak(inputs) for inputs in self._inputs(text)]
+        return Speech(
+            sum(sentence.total_samples for sentence in sentences),
+            chain.from_iterable(sentence.pieces for sentence in sentences),
+        )
+
+    def _load(self, path: Path, speed: float, threads: int) -> None:
+        import piper
+        from piper.config import PiperConfig
+
+        settings = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
+        config = PiperConfig.from_dict(settings)
+        self._unlearnt = unlearnt_phonemes(settings)
+        self._speaker = {"sid": np.array([config.default_speaker_id], np.int64)} if config.num_speakers > 1 else {}
+        # Noise, length, noise of the lengths. Half of the variation that the voice was made with: clauses are short,
+        # and have to be understood.
+        scales = [config.noise_scale / 2, config.length_scale / speed, config.noise_w_scale / 2]
+        self._scales = np.array(scales, np.float32)
+        # Only what it knows of phonemes is used.
+        self._piper = piper.PiperVoice(None, config)  # type: ignore[arg-type]
+        self._model = _model(path, threads, next(self._inputs(TRIAL)))
+        self.name = f"{path.stem} (piper, {threads} threads)"
+        self.rate_hz = config.sample_rate
+        # Also warms up what the trial didn't use.
+        list(self.speak("Hello.").pieces)
+
+    def _inputs(self, text: str) -> Iterator[Inputs]:
+        """For the model, one per sentence."""
         # To piper, [[ starts phonemes.
-        for sentence in self._voice.phonemize(text.replace("[[", "[ [")):
+        for sentence in self._piper.phonemize(text.replace("[[", "[ [")):
             if phonemes := [phoneme for phoneme in sentence if phoneme not in self._unlearnt]:
-                ids = self._voice.phonemes_to_ids(phonemes)
-                # A pair only if alignments are asked for.
-                samples = cast(Samples, self._voice.phoneme_ids_to_audio(ids, self._style))
-                yield np.clip(samples, -1, 1)
+                ids = np.array([self._piper.phonemes_to_ids(phonemes)], np.int64)
+                lengths = np.array([ids.shape[1]], np.int64)
+                yield {"input": ids, "input_lengths": lengths, "scales": self._scales} | self._speaker
 
 
 def unlearnt_phonemes(settings: dict[str, Any]) -> frozenset[str]:
@@ -75,6 +90,30 @@ def unlearnt_phonemes(settings: dict[str, Any]) -> frozenset[str]:
     trained_by = [int(part) for part in settings.get("piper_version", "1.0").split(".")[:2]]
     is_english = settings["espeak"]["voice"].startswith("en")
     return frozenset("ʲ") if is_english and trained_by < [1, 3] else frozenset()
+
+
+def _model(path: Path, threads: int, trial: Inputs) -> Model:
+    """In two halves, to be heard piece by piece, if it can be cut; else whole."""
+    try:
+        encoder, decoder = halves(path)
+        if model := joined(_session(encoder, threads), _session(decoder, threads), trial):
+            return model
+        why = "its decoder looks too far around each piece"
+    except Exception as error:
+        # Whatever is wrong with its halves: if the voice itself is, too, it says so below.
+        why = f"it can't be cut ({error})"
+    log.info("%s speaks whole clauses, which takes longer until they are heard: %s", path.name, why)
+    return WholeModel(_session(path, threads))
+
+
+def _session(path: Path, threads: int) -> InferenceSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    # Threads that wait must not take the cores from the other nodes.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def _bundled_voice() -> Path:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dora_voice.audio import EMPTY, Samples, resample
+from dora_voice.audio import EMPTY, RateConverter, Rechunker, Samples
 from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Message, Played, Segment, Text
 from dora_voice.stage import Surroundings, Wait, Work
 from dora_voice_tts.clauses import Clause, ClauseSplitter
 from dora_voice_tts.spoken import spoken
-from dora_voice_tts.voice import Voice
+from dora_voice_tts.voice import Speech, Voice
 
 log = logging.getLogger("dora_voice.tts")
 
@@ -92,11 +92,9 @@ class TtsStage:
         if not (text := spoken(clause.text)):
             return
         yield None
-        pieces: list[Samples] = []
-        for piece in self._voice.speak(text):
-            pieces.append(piece)
-            yield None
-        for samples, text_end in _chunks(pieces, self._voice.rate_hz, clause):
+        speech = self._voice.speak(text)
+        yield None
+        for samples, text_end in _chunks(speech, self._voice.rate_hz, clause):
             while self._is_paced and reply.sent_samples - reply.played_samples >= self._ahead_samples:
                 yield Wait()
             text_start, reply.sent_text_end = reply.sent_text_end, text_end
@@ -104,16 +102,26 @@ class TtsStage:
             yield _audio(samples, text_start, text_end)
 
 
-def _chunks(pieces: list[Samples], rate_hz: int, clause: Clause) -> Iterator[tuple[Samples, int]]:
+def _chunks(speech: Speech, rate_hz: int, clause: Clause) -> Iterator[tuple[Samples, int]]:
     """A clause in 20 ms of 24 kHz, the last filled up with silence; to each, where in the reply it ends.
 
     The voice doesn't say when it says what: the text is spread evenly over the time.
     """
-    sound = np.clip(resample(np.concatenate([EMPTY, *pieces]), rate_hz, SPEAKER_RATE_HZ), -1, 1)
-    count = math.ceil(len(sound) / CHUNK_SAMPLES)
-    sound = np.pad(sound, (0, count * CHUNK_SAMPLES - len(sound)))
-    for index, samples in enumerate(sound.reshape(count, CHUNK_SAMPLES), start=1):
-        yield samples, clause.start + (clause.end - clause.start) * index // count
+    # As the resampler rounds.
+    sound_samples = int(speech.total_samples * SPEAKER_RATE_HZ / rate_hz + 0.5)
+    count = math.ceil(sound_samples / CHUNK_SAMPLES)
+    for index, samples in enumerate(_in_chunks(speech.pieces, rate_hz), start=1):
+        yield np.clip(samples, -1, 1), clause.start + (clause.end - clause.start) * min(index, count) // count
+
+
+def _in_chunks(pieces: Iterator[Samples], rate_hz: int) -> Iterator[Samples]:
+    """Each chunk as soon as it is complete."""
+    converter, rechunker = RateConverter(SPEAKER_RATE_HZ), Rechunker(CHUNK_SAMPLES)
+    for piece in pieces:
+        yield from rechunker.feed(converter.process(piece, rate_hz))
+    yield from rechunker.feed(converter.flush())
+    if (rest := rechunker.flush()).size:
+        yield np.pad(rest, (0, CHUNK_SAMPLES - len(rest)))
 
 
 def _audio(samples: Samples, text_start: int, text_end: int, fin: bool = False) -> Audio:
