@@ -59,6 +59,29 @@ def test_an_interruption_stops_the_old_reply_and_the_new_question_is_answered(tm
     assert old[-1]["fin"]
 
 
+def test_a_hum_pauses_the_reply_and_every_sample_of_it_is_heard(tmp_path):
+    events, _ = hold("backchannel", tmp_path)
+    assert [turn["role"] for turn in events if turn["event"] == "turn"] == ["user", "assistant"]
+    assert [event["event"] for event in events if event["event"] in ("pause", "resume", "flush")] == ["pause", "resume"]
+    (story,) = turns(events, "assistant")
+    assert "heard" not in story
+    heard = max(event["samples"] for event in events if event["event"] == "played")
+    assert heard == soundfile.info(tmp_path / f"reply-default-{story['segment_id']}.wav").frames
+
+
+@pytest.mark.parametrize("recording", ["resumed", "hesitation"])
+def test_a_pause_within_a_sentence_leaves_one_turn_and_no_trace_of_its_first_half(tmp_path, recording):
+    events, _ = hold(recording, tmp_path)
+    taken_back = {event["segment_id"] for event in events if event["event"] == "drop"}
+    assert taken_back
+    (said,) = [turn for turn in turns(events, "user") if turn["segment_id"] not in taken_back]
+    assert plain_words(said["text"]) == " ".join(truth(recording))
+    (answer,) = [turn for turn in turns(events, "assistant") if turn["segment_id"] not in taken_back]
+    assert answer["segment_id"] == said["segment_id"]
+    too_soon = [e["samples"] for e in events if e["event"] == "played" and e["segment_id"] in taken_back]
+    assert max(too_soon, default=0) <= 0.5 * 24_000
+
+
 def test_short_answers_are_four_turns(tmp_path):
     events, _ = hold("short-answers", tmp_path, PACE="fast")
     assert [plain_words(turn["text"]) for turn in turns(events, "user")] == truth("short-answers")

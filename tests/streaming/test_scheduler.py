@@ -209,6 +209,28 @@ def test_a_crashed_producer_leaves_an_error_where_its_segment_was_open():
     assert [(m.fin, m.error) for m in sent][-1] == (True, "restarted: node stt crashed")
 
 
+def test_what_a_crashed_vad_had_begun_is_not_taken_back_any_more():
+    driver = Driver(Words(), PORTS)
+    driver.feed(control("start", 1), control("commit", 1), control("start", 2), control("drop", 2), control("start", 3))
+    driver.feed(text("three", 3, speculative=True))
+    driver.step()
+    driver.intake.restarted({"control"}, "vad")
+    sent = driver.run()
+    assert {m.segment_id for m in sent} == {3}
+    assert (sent[-1].fin, sent[-1].speculative) == (True, False)
+
+
+def test_a_segment_whose_beginning_went_down_with_this_node_ends_with_an_error():
+    driver = Driver(Words(), PORTS, restarts=1)
+    driver.feed(
+        *(Text(port="text", text="x", session_id="a", segment_id=1, seq=seq, fin=seq == 5) for seq in (3, 4, 5))
+    )
+    driver.feed(text("two", 2))
+    sent = driver.run()
+    assert [(m.segment_id, m.error) for m in sent if m.fin] == [(1, "restarted: node crashed"), (2, None)]
+    assert [m.text for m in sent if m.segment_id == 1] == [""]
+
+
 def test_a_crashed_speaker_ends_what_it_was_playing():
     stage = Words()
     driver = Driver(stage, PORTS)

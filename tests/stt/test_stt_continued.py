@@ -113,6 +113,18 @@ def test_what_continues_a_dropped_segment_may_flush_the_rest(driver: Driver, lis
     assert len(listener.heard[-1]) == 2_400
 
 
+def test_a_false_alarm_that_would_have_continued_it_is_no_part_of_it(driver: Driver, listener: Listener) -> None:
+    driver.feed(speech(tone(100), fin=True), control("commit", 1))
+    driver.run()
+    driver.feed(speech(tone(30), segment_id=2, continues=1))
+    driver.run()
+    driver.feed(control("drop", 2))
+    driver.run()
+    driver.feed(speech(tone(50), segment_id=3, continues=1, fin=True), control("drop", 1))
+    driver.run()
+    assert len(listener.heard[-1]) == 150 * 16
+
+
 def test_a_false_alarm_in_between_is_no_part_of_it(driver: Driver, listener: Listener) -> None:
     driver.feed(speech(tone(100), fin=True), control("commit", 1))
     driver.run()

@@ -45,8 +45,8 @@ def reads_too(**settings: Any) -> Driver:
     return vad(wired={"audio", "played", "hypothesis", "reply"}, **settings)
 
 
-def read(driver: Driver, segment_id: int, text: str, fin: bool = True) -> list[Message]:
-    driver.feed(Text(port="hypothesis", text=text, session_id="a", segment_id=segment_id, fin=fin))
+def read(driver: Driver, segment_id: int, text: str, fin: bool = True, sure: int | None = None) -> list[Message]:
+    driver.feed(Text(port="hypothesis", text=text, text_end=sure, session_id="a", segment_id=segment_id, fin=fin))
     return driver.run()
 
 
@@ -136,7 +136,8 @@ def test_a_real_word_interrupts_before_there_is_enough_speech() -> None:
     driver = reads_too()
     hear(driver, SPEECH, PAUSE, PAUSE)
     hear(driver, SPEECH)
-    assert verbs(read(driver, 2, "Stop", fin=False)) == [("flush", 2)]
+    assert verbs(read(driver, 2, "Stop what", fin=False)) == []
+    assert verbs(read(driver, 2, "Stop, what is", fin=False, sure=4)) == [("flush", 2)]
 
 
 @pytest.mark.parametrize("text", ["Mm-hmm.", "", "Yeah, okay."])
@@ -416,4 +417,14 @@ def test_replies_of_a_speaker_that_is_gone_are_over() -> None:
     driver = vad()
     hear(driver, silence(1_024), SPEECH, PAUSE)
     driver.intake.restarted(["played"], "speaker")
-    assert verbs(hear(driver, SPEECH, PAUSE)) == [("start", 2), ("commit", 2)]
+    # There is nothing to pause; but what is still on its way to the next speaker isn't known any more.
+    assert verbs(hear(driver, SPEECH, PAUSE)) == [("start", 2), ("flush", 2), ("commit", 2)]
+    heard(driver, 2)
+    assert verbs(hear(driver, SPEECH, PAUSE)) == [("start", 3), ("commit", 3)]
+
+
+def test_a_vad_that_was_restarted_interrupts_what_it_does_not_know_any_more() -> None:
+    driver = vad(restarts=1)
+    assert verbs(hear(driver, silence(1_024), SPEECH, PAUSE)) == [
+        *(("start", 1_000_001), ("flush", 1_000_001), ("commit", 1_000_001))
+    ]

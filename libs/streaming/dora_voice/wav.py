@@ -13,27 +13,22 @@ class WavFile:
 
     def __init__(self, path: Path, rate_hz: int, *, goes_on: bool = False) -> None:
         """goes_on: behind what another writer left there, if there is anything."""
-        self.samples = 0
         before = _frames(path) if goes_on else b""
-        self._bytes = path.open("wb")
-        self._file = wave.open(self._bytes, "wb")  # noqa: SIM115 - open until close()
+        self.samples = len(before) // 2
+        self._file = wave.open(str(path), "wb")  # noqa: SIM115 - open until close()
         self._file.setnchannels(1)
         self._file.setsampwidth(2)
         self._file.setframerate(rate_hz)
-        self._write(before)
+        # The header now: then every write changes it, which also empties the buffer.
+        self._file.writeframes(before)
 
     def write(self, samples: Samples) -> None:
-        self._write(to_int16(samples).tobytes())
+        # writeframes, not writeframesraw: it keeps the length in the header right.
+        self._file.writeframes(to_int16(samples).tobytes())
+        self.samples += len(samples)
 
     def close(self) -> None:
         self._file.close()
-        self._bytes.close()
-
-    def _write(self, frames: bytes) -> None:
-        # Not writeframesraw: this keeps the length in the header right.
-        self._file.writeframes(frames)
-        self._bytes.flush()
-        self.samples += len(frames) // 2
 
 
 def _frames(path: Path) -> bytes:

@@ -90,6 +90,8 @@ class _Turns:
     heard_end: int = 0
     was_played: bool = False
     is_playing_over: bool = False
+    is_position_known: bool = False
+    """The speaker tells where in the text it is."""
     is_cut: bool = False
     errors: set[str] = field(default_factory=set)
     """Those reported: an error travels on with its segment, and comes in once from each stage."""
@@ -142,7 +144,7 @@ class Conversation:
                 yield from self._cut(stream)
         for older in [known for known in self._turns if known.is_older_than(segment)]:
             turns = self._turns[older]
-            turns.is_cut |= not turns.is_playing_over
+            turns.is_cut |= not (turns.is_playing_over and turns.is_reply_complete)
             yield from self._turns_due(older)
 
     def dropped(self, segment: Segment) -> Iterator[Outcome]:
@@ -200,6 +202,7 @@ class Conversation:
             yield from self._turns_due(message.segment)
             return
         turns.heard_end = max(turns.heard_end, message.text_end or 0)
+        turns.is_position_known |= message.text_end is not None
         values = {"samples": message.samples, "text_end": message.text_end, "fin": message.fin}
         yield Event(message.segment, "played", {key: value for key, value in values.items() if value is not None})
         if turns.is_playing_over:
@@ -306,7 +309,9 @@ class Conversation:
     def _write_reply(self, segment: Segment, turns: _Turns) -> Iterator[Outcome]:
         if (turns.reply or turns.reply_error) and not turns.is_reply_written:
             turns.is_reply_written = True
-            heard = heard_of(turns.reply, turns.heard_end) if turns.is_cut else None
+            # The speaker's last report may overtake the flush that it is due to.
+            is_cut = turns.is_cut or (turns.is_position_known and turns.heard_end < len(turns.reply))
+            heard = heard_of(turns.reply, turns.heard_end) if is_cut else None
             yield _turn(segment, "assistant", turns.reply, turns.reply_error, heard)
 
     def _cut(self, stream: Stream) -> Iterator[Outcome]:

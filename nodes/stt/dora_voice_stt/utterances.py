@@ -62,7 +62,8 @@ class Utterances:
 
     def _begin(self, speech: Audio) -> Utterance:
         session_id, before = speech.segment.session_id, EMPTY
-        if speech.continues is not None and (first := self._known.pop(Segment(session_id, speech.continues), None)):
+        # It stays known: what begins now may be a false alarm, and what comes then continue the same.
+        if speech.continues is not None and (first := self._known.get(Segment(session_id, speech.continues))):
             before = first.complete()
         self._forget_past(session_id)
         self._make_room()

@@ -16,6 +16,8 @@ class Segments:
         self._heard: dict[int, int] = {}
         """Segments that are alive, and the samples of their replies that were heard."""
         self._over_until = 0
+        self._has_lost_track = first_id > 1
+        """There may be older segments, further down, that nobody will report about."""
 
     @property
     def alive(self) -> tuple[int, ...]:
@@ -43,11 +45,13 @@ class Segments:
     def all_over(self) -> None:
         """Nothing more of any reply will be heard."""
         self._over(max(self._heard, default=0))
+        self._has_lost_track = True
 
     def flush(self, segment_id: int) -> bool:
-        """Everything older is over from now on. Returns whether anything of it was alive."""
-        is_any_alive = any(older < segment_id for older in self._heard)
+        """Everything older is over from now on. Returns whether anything of it was alive, or may have been."""
+        is_any_alive = self._has_lost_track or any(older < segment_id for older in self._heard)
         self._over(segment_id - 1)
+        self._has_lost_track = False
         return is_any_alive
 
     def drop(self, segment_id: int) -> None:

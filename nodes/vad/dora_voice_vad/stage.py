@@ -181,8 +181,10 @@ class VadStage:
         session, listener = self._session(session_id), self._listeners.get(session_id)
         if listener is None or segment_id != session.turns.segment_id:
             return
+        # A guess may be anything, above all the first ones: what two of them agree on counts.
+        text = hypothesis.text if hypothesis.fin else hypothesis.text[: hypothesis.text_end or 0]
         verbs = session.turns.read(
-            hypothesis.text,
+            text,
             is_final=hypothesis.fin,
             backchannels=self._backchannels or backchannels(hypothesis.language),
             just_said=session.replies.just_said,
