@@ -108,6 +108,16 @@ def test_a_failed_reply_is_over_when_what_was_sent_of_it_has_been_played(replies
     assert past == {1: 5}
 
 
+def test_all_replies_of_a_segment_that_fails_are_made(replies, past):
+    replied(replies)
+    second = Reply(1, 2, is_spoken=False)
+    replies.begin(second)
+    second.text = "Well,"
+    replies.fail(1)
+    replies.played(1, len(TEXT), 100, is_last=True)
+    assert not replies.is_playing(2)
+
+
 def test_a_speaker_that_is_gone_leaves_what_it_last_told(replies, past):
     replied(replies)
     replies.played(1, 7, 100, is_last=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from llm.recorder import Recorder, ask, history, make_stage, request, results
@@ -255,6 +256,39 @@ def test_sessions_are_served_side_by_side(driver):
     driver.run()
     spoken = [m.session_id for m in driver.sent if m.port == "text"]
     assert spoken[:4] == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize("outputs", [{"text", "result"}, {"result"}])
+@pytest.mark.parametrize("streaming", [{}, {"generate_audio": False}])
+def test_a_reply_that_nobody_hears_is_made_step_by_step_too(recorder, outputs, streaming):
+    recorder.said = " ".join("abcdefghij" * 10)
+    driver = Driver(make_stage(recorder), PORTS, wired={"control", "request"}, wired_outputs=outputs)
+    driver.feed(request(complete(streaming=streaming), 1))
+    computed = 0
+    while driver.step():
+        assert len(recorder.extended) <= computed + 1, "a checkpoint after each token"
+        computed = len(recorder.extended)
+    assert computed > 90
+
+
+@pytest.mark.parametrize("end", ["stop", "flush"])
+def test_a_reply_that_nobody_hears_can_be_ended(driver, recorder, end):
+    recorder.said = " ".join("abcdefghij" * 10)
+    driver.feed(request(complete(streaming={"generate_audio": False}), 1))
+    while len(recorder.extended) < 10:
+        driver.step()
+    flush = Control(port="control", verb="flush", session_id="a", segment_id=2, flush=True)
+    driver.feed(flush if end == "flush" else request(act("stop"), 2))
+    driver.run()
+    assert len(recorder.extended) < 15
+
+
+def test_requests_are_never_speculative(recorder, tmp_path):
+    driver = Driver(make_stage(recorder, tmp_path), PORTS, wired={"control", "request"}, run="run")
+    driver.feed(replace(request(complete(), 1), speculative=True))
+    driver.run()
+    driver = Driver(make_stage(recorder, tmp_path), PORTS, wired={"control", "request"}, run="run", restarts=1)
+    assert history(driver) == [("user", "Count."), ("assistant", "One two three four.")]
 
 
 def test_requests_of_one_session_are_served_in_order(driver, recorder):

@@ -216,6 +216,13 @@ def test_a_reply_limit_that_leaves_no_room_for_the_prompt_is_refused(tmp_path):
         build(Config(model=folder, threads=1, max_reply_tokens=200, context_tokens=256))
 
 
+@pytest.mark.parametrize("stop", ["|".join("abcdefghijklmnopq"), "a" * 1001])
+def test_too_many_or_too_long_stop_texts_are_refused(tmp_path, stop):
+    folder = str(make_tiny_model(tmp_path))
+    with pytest.raises(SetupError, match="STOP: expected at most 16 texts of up to 1000 characters each"):
+        build(Config(model=folder, threads=1, max_reply_tokens=20, context_tokens=256, stop=stop))
+
+
 def test_missing_weights_name_the_command_that_fetches_them(tmp_path, monkeypatch):
     monkeypatch.setenv("DORA_VOICE_CACHE", str(tmp_path))
     with pytest.raises(SetupError, match="run dora-voice-llm-weights"):

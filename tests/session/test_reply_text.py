@@ -117,6 +117,21 @@ def test_a_repeated_beginning_does_not_hide_the_stop_text():
     assert read("aaab", stop=["aab"])[0].text == "a"
 
 
+def test_a_long_stop_text_costs_no_more_than_what_may_begin_it():
+    compared = []
+
+    class Stop(str):
+        __slots__ = ()
+
+        def __getitem__(self, part):
+            compared.append(part)
+            return super().__getitem__(part)
+
+    reply, _ = read("aaabaaab", stop=[Stop("a" * 100_000)])
+    assert reply.text == "aaabaaab"
+    assert len(compared) <= 20
+
+
 def test_a_stop_text_of_whole_characters_is_not_found_in_a_torn_one():
     reply, deltas = read("ja🙃🙂", stop=["🙂"])
     assert "".join(deltas) == "ja🙃"

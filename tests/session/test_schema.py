@@ -124,7 +124,7 @@ RULES = [
     (Generation, "top_k", [0, 50], [-1, 0.5]),
     (Generation, "repetition_penalty", [0.5, 10], [0, -1, 11, float("inf")]),
     (Generation, "length_penalty", [0.5, 10], [0, -1, 11, float("inf")]),
-    (Generation, "stop", [[], ["a"], ["a"] * 16], [[""], ["a"] * 17, "a", [1], None]),
+    (Generation, "stop", [[], ["a"], ["a" * 1000] * 16], [[""], ["a"] * 17, ["a" * 1001], "a", [1], None]),
     (Generation, "seed", [None, 0, 2**63 - 1], [-1, 2**63, 1.5]),
     (StreamingConfig, "generate_audio", [True, False], ["true", 1, None]),
     (StreamingConfig, "audio_token_chunk_size", [1, 25], [0, -1, 2.5]),

@@ -8,6 +8,7 @@ import pytest
 from session.conversing import ask, assert_true_to_its_history, begun, finish, refusal, request, said, text_of
 from session.fake_model import tokenize
 
+from dora_voice_session.refused import RefusedError
 from dora_voice_session.schema import ChatMessage, Generation, SessionSettings
 
 
@@ -65,6 +66,56 @@ def test_a_message_that_fits_but_leaves_no_room_for_the_reply_that_is_asked_for_
     refused = refusal(session, session.generate(generation=Generation(max_new_tokens=200)))
     assert refused.code == "context_full"
     assert finish(session.generate()).full_text == "ok"
+
+
+def short():
+    """Two turns, and little room for a third."""
+    settings = SessionSettings(generation=Generation(max_new_tokens=10))
+    session = begun("ok", "ok", "ok", context_tokens=100, settings=settings)
+    ask(session, "x" * 20)
+    ask(session, "y" * 20)
+    return session
+
+
+def test_what_made_way_for_a_turn_is_there_again_when_that_never_happened():
+    session = short()
+    before = said(session)
+    ask(session, "z" * 40)
+    assert said(session) == ["u:" + "z" * 40, "a:ok"]
+    assert session.drop()
+    assert said(session) == before
+    assert_true_to_its_history(session)
+
+
+def test_what_made_way_for_several_turns_comes_back_for_the_last_only():
+    session = short()
+    ask(session, "z" * 40)
+    ask(session, "Z" * 50)
+    assert session.drop(2)
+    assert said(session) == ["u:" + "Z" * 50, "a:ok"]
+    assert session.drop()
+    assert said(session) == [], "not even what never happened comes back"
+
+
+def test_what_keeps_all_is_refused_where_something_would_have_to_make_way():
+    session = short()
+    session.add([ChatMessage(role="user", content="z" * 40)], is_open=True)
+    assert refusal(session, session.compute(keeps_all=True)).code == "context_full"
+    session.drop()
+    session.add([ChatMessage(role="user", content="z")], is_open=True)
+    finish(session.compute(keeps_all=True))
+    assert len(session.turns) == 3
+
+
+def test_what_was_only_said_can_be_made_to_fit_without_computing():
+    session = short()
+    session.add([ChatMessage(role="user", content="z" * 40)])
+    assert session.fit() == 2
+    assert said(session) == ["u:" + "z" * 40]
+    assert session.fit() == 0
+    session.add([ChatMessage(role="user", content="z" * 200)])
+    with pytest.raises(RefusedError):
+        session.fit()
 
 
 def test_a_long_history_is_made_to_fit_with_few_renderings():

@@ -29,6 +29,9 @@ class Said:
 
     def __init__(self):
         self.turns = []
+        self.given_up = []
+        """The turns that made way for the turn `given_up_for`."""
+        self.given_up_for: Any = None
         self.is_open = False
         self.interrupted = None
         """The request whose prefill was closed."""
@@ -40,6 +43,18 @@ class Said:
         else:
             self.turns[-1][0] += text if self.is_open else f" {text}"
         self.is_open = is_open
+
+    def give_up(self, count):
+        """The context was full: the oldest turns made way for the last."""
+        if count:
+            before = self.given_up if self.given_up_for is self.turns[-1] else []
+            self.given_up, self.given_up_for = [*before, *self.turns[:count]], self.turns[-1]
+            del self.turns[:count]
+
+    def drop(self):
+        if self.turns.pop() is self.given_up_for:
+            self.turns = [*self.given_up, *self.turns]
+            self.given_up, self.given_up_for = [], None
 
     def messages(self):
         messages = []
@@ -98,10 +113,6 @@ class World:
             assert spell(session.history_tokens) == "</s>".join(f"<s>{each}" for each in expected.messages())
             assert_true_to_its_history(session)
 
-    def dropped(self, expected, session):
-        """The context was full."""
-        del expected.turns[: session.usage.dropped_turns]
-
     def piece(self, session, expected, value):
         """A message, or a piece of one, whose prefill is closed after some slices."""
         text, is_last, slices = value
@@ -121,10 +132,10 @@ class World:
         work = session.prefill(asked)
         if self.closed(work, slices):
             # Turns are dropped before the first slice.
-            expected.turns = expected.turns[len(expected.turns) - len(session.turns) :]
+            expected.give_up(len(expected.turns) - len(session.turns))
             return
         expected.interrupted = None
-        self.dropped(expected, session)
+        expected.give_up(session.usage.dropped_turns)
         history, usage = session.history_tokens, session.usage
         if self.model.can_crop or not expected.is_open:
             assert list(session.tokens) == history
@@ -174,9 +185,9 @@ class World:
                 read[:] = session.tokens
 
         is_closed = self.closed(work, steps, watch)
-        expected.turns = expected.turns[len(expected.turns) - len(session.turns) :]
+        expected.give_up(len(expected.turns) - len(session.turns))
         if with_snapshot:
-            expected.snapshot = deepcopy(expected.turns), expected.is_open
+            expected.snapshot = deepcopy((expected.turns, expected.given_up, expected.given_up_for, expected.is_open))
         if session.turns.last.reply is not None:
             self.check_reply(session, expected, read, is_closed)
             expected.turns[-1][1], expected.is_open = session.turns.last.reply, False
@@ -194,7 +205,7 @@ class World:
         result, then = session.rollback(), expected.snapshot
         assert result.success == (then is not None and "evicted" not in (result.reason or ""))
         if then is not None and result.success:
-            expected.turns, expected.is_open = then
+            expected.turns, expected.given_up, expected.given_up_for, expected.is_open = then
             assert result.restored_position == len(session.history_tokens)
         expected.snapshot, expected.interrupted = None, None
 
@@ -207,7 +218,7 @@ class World:
     def drop(self, session, expected, _):
         assert session.drop() == bool(expected.turns)
         if expected.turns:
-            del expected.turns[-1]
+            expected.drop()
             expected.snapshot, expected.interrupted = None, None
         # What is open is a message that is gone now.
         expected.is_open = False if not expected.turns else session.turns.last.is_open
@@ -225,6 +236,7 @@ class World:
                 expected.turns[i + 1][0] = f"{expected.turns[i][0]} {expected.turns[i + 1][0]}"
         expected.turns = [turn for turn in expected.turns[:-1] if turn[1] is not None] + expected.turns[-1:]
         expected.is_open, expected.snapshot, expected.interrupted = False, None, None
+        expected.given_up, expected.given_up_for = [], None
 
     def evict(self, session, expected, _):
         session.evict()
@@ -246,7 +258,7 @@ class World:
         with suppress(MemoryError):
             finish(session.prefill(request(f"{self.count}")))
         self.model.fails_at = None
-        expected.turns = expected.turns[len(expected.turns) - len(session.turns) :]
+        expected.give_up(len(expected.turns) - len(session.turns))
         expected.interrupted = None
 
     def end(self, session, expected, _):

@@ -139,10 +139,32 @@ def test_a_rollback_brings_the_tokens_back_as_the_model_had_spelled_them():
     tokens = session.tokens
     assert spelled != tokenize(" the abc")
     finish(session.generate(SNAPSHOT))
-    session.heard(0, turn_id=0)
+    session.configure(SessionSettings(system_prompt="Be kind."))
     ask(session, "Hey.")
     assert session.rollback().success
     assert tuple(session.history_tokens) == tokens
+
+
+@CROPS
+def test_what_was_not_heard_is_not_heard_after_a_rollback_either(can_crop):
+    session = begun("one two", "three", "four", can_crop=can_crop)
+    ask(session, "Hi.")
+    finish(session.prefill(request("Ho.")))
+    finish(session.generate(SNAPSHOT))
+    assert session.heard(3, turn_id=0)
+    assert session.rollback().success
+    assert said(session) == ["u:Hi.", "a:one", "u:Ho."]
+    assert_true_to_its_history(session)
+
+
+def test_the_last_reply_that_was_cut_is_not_the_last_one_of_the_snapshot():
+    session = begun("one two", "three four")
+    ask(session, "Hi.")
+    finish(session.prefill(request("Ho.")))
+    finish(session.generate(SNAPSHOT))
+    assert session.heard(0)
+    assert session.rollback().success
+    assert said(session) == ["u:Hi.", "a:one two", "u:Ho."]
 
 
 def test_after_a_rollback_the_session_asks_for_what_it_asked_for_then():

@@ -216,6 +216,14 @@ def test_there_is_nothing_to_cut_without_a_reply():
     assert not Turns().cut(None, 3)
 
 
+def test_a_reply_is_dropped_by_its_own_id_and_leaves_the_turn():
+    turns = Turns([Turn(1, [user("a")], "one", reply_id=2), Turn(3, [user("b")], "two", reply_id=3)])
+    assert turns.drop(2)
+    assert said(turns) == ["u:a b", "a:two"]
+    assert not turns.drop(2)
+    assert turns.find(1).reply is None
+
+
 def test_a_copy_knows_nothing_of_what_comes_later():
     turns = conversation(("a", None))
     turns.last.is_open = True

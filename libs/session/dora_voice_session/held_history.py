@@ -52,6 +52,15 @@ class HeldHistory:
         self._history.turns = turns
 
     @property
+    def given_up(self) -> Turns:
+        """The oldest turns, that had to make way for the turn `given_up_for`: they come back if that is dropped."""
+        return self._history.given_up
+
+    @property
+    def given_up_for(self) -> int | None:
+        return self._history.given_up_for
+
+    @property
     def settings(self) -> SessionSettings:
         return self._history.settings
 
@@ -147,13 +156,19 @@ class HeldHistory:
 
     def heard(self, text_end: int, turn_id: int | None = None) -> bool:
         """Cuts a reply to the whole words before the code point `text_end`. False if there is no such reply."""
-        is_cut = self.turns.cut(turn_id, text_end)
+        if turn_id is None and self.turns.last:
+            turn_id = self.turns.last.turn_id
+        is_cut = self._history.cut(turn_id, text_end)
+        if turn_id is not None and not isinstance(self._snapshot, str):
+            # What was not heard was not heard after a rollback, either.
+            self._snapshot.history.cut(turn_id, text_end)
         self._crop_to_history()
         return is_cut
 
     def drop(self, turn_id: int | None = None, *, was_guess: bool = False) -> bool:
         """A turn that never happened: what was said and what was answered leave the history. False if there is none.
 
+        So does a reply that was given this id, of whatever turn. What the context gave up for the turn comes back.
         was_guess: nobody had said it, so that it changes nothing else either.
         """
         is_dropped = self._history.drop(turn_id, was_guess=was_guess)

@@ -16,6 +16,9 @@ class History:
 
     settings: SessionSettings = field(default_factory=SessionSettings)
     turns: Turns = field(default_factory=Turns)
+    given_up: Turns = field(default_factory=Turns)
+    """The oldest turns, that had to make way for the turn `given_up_for`: they come back if that is dropped."""
+    given_up_for: int | None = None
     is_system_open: bool = False
     """A system message may go on."""
     unfinished: StreamingRequest | None = None
@@ -23,7 +26,7 @@ class History:
 
     def copy(self) -> History:
         """From here on the two know nothing of each other."""
-        return replace(self, turns=self.turns.copy())
+        return replace(self, turns=self.turns.copy(), given_up=self.given_up.copy())
 
     def add(
         self,
@@ -67,16 +70,36 @@ class History:
         return is_revised
 
     def drop(self, turn_id: int | None, *, was_guess: bool = False) -> bool:
-        """As `Turns.drop`."""
+        """As `Turns.drop`. What had to make way for the turn is there again."""
         last = self.turns.last
+        dropped_id = last.turn_id if turn_id is None and last else turn_id
         is_dropped = self.turns.drop(turn_id)
+        if turn_id is not None:
+            is_dropped |= self.given_up.drop(turn_id)
+        if dropped_id == self.given_up_for and self.turns.find(dropped_id) is None:
+            self.turns = Turns([*self.given_up, *self.turns])
+            self.given_up, self.given_up_for = Turns(), None
         if self.turns.last is not last and not was_guess:
             self.unfinished = None
         return is_dropped
 
+    def give_up(self, oldest: int, newest: Turn) -> None:
+        """There is no room for so many of the oldest turns beside the newest. What made way for others is gone then."""
+        before = self.given_up if self.given_up_for == newest.turn_id else ()
+        # Turns of the same id are dropped with it, and don't come back.
+        others = (turn for turn in self.turns.oldest(oldest) if turn.turn_id != newest.turn_id)
+        self.given_up, self.given_up_for = Turns([*before, *others]), newest.turn_id
+        self.turns = self.turns.without_oldest(oldest)
+
+    def cut(self, turn_id: int | None, text_end: int) -> bool:
+        """As `Turns.cut`."""
+        is_cut = self.turns.cut(turn_id, text_end)
+        return is_cut or (turn_id is not None and self.given_up.cut(turn_id, text_end))
+
     def clear(self) -> None:
         """Nothing was said. The settings stay."""
-        self.turns, self.is_system_open, self.unfinished = Turns(), False, None
+        self.turns, self.given_up, self.given_up_for = Turns(), Turns(), None
+        self.is_system_open, self.unfinished = False, None
 
     def configure(self, settings: SessionSettings) -> None:
         """Settings from now on; a field that is null is as it was."""
@@ -85,9 +108,9 @@ class History:
             given["generation"] = merged(self.settings.generation or Generation(), settings.generation)
         self.settings = self.settings.model_copy(update=given)
 
-    def begin_reply(self, turn: Turn) -> None:
+    def begin_reply(self, turn: Turn, reply_id: int | None) -> None:
         """From here on the turn takes no more messages."""
-        turn.reply, turn.is_open = "", False
+        turn.reply, turn.reply_id, turn.is_open = "", reply_id, False
         if turn is self.turns.last:
             self.unfinished = None
 

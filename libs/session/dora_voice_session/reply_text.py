@@ -54,8 +54,10 @@ class ReplyText:
             self.spelled = self.spelled[:begin]
             self.anchors = [anchor for anchor in self.anchors if anchor.chars <= len(self.spelled)]
             return 0
-        starts = [n for stop in self._stop for n in range(1, len(stop)) if self.spelled.endswith(stop[:n])]
-        return max(starts, default=0)
+        # What was given out begins none: only what is held back already, and what is new, may.
+        longest = len(self.spelled) - len(self.text)
+        beginnings = (stop[:n] for stop in self._stop for n in range(1, min(len(stop), longest + 1)))
+        return max((len(begun) for begun in beginnings if self.spelled.endswith(begun)), default=0)
 
     def _give_out(self, held_back: int) -> str:
         delta = self.spelled[len(self.text) : len(self.spelled) - held_back]

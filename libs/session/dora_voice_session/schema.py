@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 REPLY_RATE_HZ = 24_000
 LONGEST_ID = 256
+LONGEST_STOP, MOST_STOPS = 1000, 16
 
 
 class Document(BaseModel):
@@ -84,8 +85,10 @@ class Generation(Document):
     length_penalty: float = Field(
         default=1.0, gt=0, le=10, description="above 1: the end of the reply is less likely, so that it gets longer"
     )
-    stop: list[Annotated[str, Field(min_length=1)]] = Field(
-        default_factory=list, max_length=16, description="the reply ends before the first of these texts"
+    stop: list[Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]] = Field(
+        default_factory=list,
+        max_length=MOST_STOPS,
+        description="the reply ends before the first of these texts: up to 16, of up to 1,000 characters",
     )
     seed: int | None = Field(
         default=None, ge=0, lt=2**63, description="makes sampling repeatable; null: another every time"

@@ -108,10 +108,20 @@ class Session(HeldHistory):
         self._history.unfinished = None
         return PrefillResult(session_id=self.session_id, usage=self.usage)
 
-    def compute(self) -> Generator[None, None, None]:
-        """Computes what was said so far, with a yield after each slice. Raises RefusedError."""
+    def fit(self) -> int:
+        """Gives up the oldest turns if what was said so far doesn't fit. Returns how many. Raises RefusedError."""
         with self._unchanged_if_refused():
             dropped_turns = self._fit(self.turns.last, self.generation, self._rendering.open)
+        self._crop_to_history()
+        return dropped_turns
+
+    def compute(self, *, keeps_all: bool = False) -> Generator[None, None, None]:
+        """Computes what was said so far, with a yield after each slice. Raises RefusedError.
+
+        keeps_all: it is refused, too, if turns would have to be given up for it.
+        """
+        with self._unchanged_if_refused():
+            dropped_turns = self._fit(self.turns.last, self.generation, self._rendering.open, keeps_all=keeps_all)
             tokens = self._tokens_to_hold()
             yield from self._memory.claim(self, len(tokens))
         try:
@@ -126,6 +136,7 @@ class Session(HeldHistory):
         generation: Generation | None = None,
         *,
         turn_id: int | None = None,
+        reply_id: int | None = None,
         must_speak: bool = False,
         is_enough: IsEnough = lambda text, tokens: False,
         is_stopped: IsStopped = lambda: False,
@@ -133,9 +144,9 @@ class Session(HeldHistory):
         """Answers a turn: chunks whose deltas add up, None in between, in the end the whole response.
 
         Without `streaming`, and for what `generation` leaves open, the turn's request holds, then the settings.
-        Closed at a yield, the reply is what was yielded. must_speak: the reply can't end before its first word.
-        is_enough: told the text and how many tokens it has, says whether the reply may end there. is_stopped: says
-        whether it must. Raises RefusedError.
+        Closed at a yield, the reply is what was yielded. reply_id: dropping it takes the reply back. must_speak: the
+        reply can't end before its first word. is_enough: told the text and how many tokens it has, says whether the
+        reply may end there. is_stopped: says whether it must. Raises RefusedError.
         """
         began_s = self._clock()
         turn = self._turn_to_answer(turn_id)
@@ -160,7 +171,7 @@ class Session(HeldHistory):
                 if is_stopped():
                     break
                 yield
-            yield from self._reply(turn, decoding, chunks)
+            yield from self._reply(turn, reply_id, decoding, chunks)
         finally:
             self._memory.release(self)
             self._remember(prompt, decoding.reply)
@@ -185,7 +196,7 @@ class Session(HeldHistory):
             raise RefusedError("bad_request", "is_last_chunk=False: expected the whole message, it is answered at once")
         with self._unchanged_if_refused():
             self._history.request(request, is_open=False, new_id=new_id)
-            return (yield from self.generate(is_stopped=is_stopped))
+            return (yield from self.generate(reply_id=new_id, is_stopped=is_stopped))
 
     def complete_turn(self, request: StreamingRequest) -> Work[StreamingChunk | None, StreamingResponse]:
         """As `complete`, but what is refused comes back as an error."""
@@ -207,12 +218,21 @@ class Session(HeldHistory):
         text = rendering.to_answer(self.turns, turn)
         return Prompt(text, self._prompt.of(text)), dropped_turns
 
-    def _fit(self, newest: Turn | None, generation: Generation, render: Callable[[Turns], str]) -> int:
+    def _fit(
+        self,
+        newest: Turn | None,
+        generation: Generation,
+        render: Callable[[Turns], str],
+        *,
+        keeps_all: bool = False,
+    ) -> int:
         """Makes the history fit into the context. Returns how many of the oldest turns were given up for that."""
         room = Room(self._context_tokens, generation.max_new_tokens)
-        whole = self.turns
-        self.turns = fit(whole, newest, room, lambda turns: len(self._prompt.of(render(turns))))
-        if dropped := len(whole) - len(self.turns):
+        fitting = fit(self.turns, newest, room, lambda turns: len(self._prompt.of(render(turns))))
+        if (dropped := len(self.turns) - len(fitting)) and newest:
+            if keeps_all:
+                raise RefusedError("context_full", f"the oldest {dropped} turns would have to be given up")
+            self._history.give_up(dropped, newest)
             log.info("session=%s: context full, gave up the oldest %d turns", self.session_id, dropped)
         return dropped
 
@@ -240,8 +260,10 @@ class Session(HeldHistory):
             yield
         count()
 
-    def _reply(self, turn: Turn, decoding: Decoding, chunks: Chunks) -> Generator[StreamingChunk | None, None, None]:
-        self._history.begin_reply(turn)
+    def _reply(
+        self, turn: Turn, reply_id: int | None, decoding: Decoding, chunks: Chunks
+    ) -> Generator[StreamingChunk | None, None, None]:
+        self._history.begin_reply(turn, reply_id)
         for delta in decoding.deltas():
             turn.reply = decoding.reply.text
             is_final = decoding.reason is not None

@@ -20,6 +20,8 @@ class Turn:
     messages: list[ChatMessage] = field(default_factory=list)
     reply: str | None = None
     """None: not answered yet. Of an answer, what there is of it by now; later what was heard of it."""
+    reply_id: int | None = None
+    """Who made the reply: dropping that takes the reply back, and leaves the turn."""
     is_open: bool = False
     """The last message may go on."""
     request: StreamingRequest | None = None
@@ -125,10 +127,16 @@ class Turns:
             turn.add(message)
 
     def drop(self, turn_id: int | None) -> bool:
-        """The turns with this id, or the last one, never happened. False if there is none."""
+        """The turns with this id, or the last one, never happened, nor did replies with it. False if there is none."""
         dropped = self._turns[-1:] if turn_id is None else [turn for turn in self._turns if turn.turn_id == turn_id]
         self._turns = [turn for turn in self._turns if turn not in dropped]
-        return bool(dropped)
+        answered = [] if turn_id is None else [turn for turn in self._turns if turn.reply_id == turn_id]
+        for turn in answered:
+            turn.reply = turn.reply_id = None
+        return bool(dropped or answered)
+
+    def oldest(self, count: int) -> Turns:
+        return Turns(self._turns[:count])
 
     def without_oldest(self, count: int) -> Turns:
         return Turns(self._turns[count:])

@@ -12,6 +12,7 @@ from dora_voice.messages import Played, Text
 from dora_voice.stage import Wait
 from dora_voice_llm import past
 from dora_voice_llm.fair_lock import Ticket
+from dora_voice_llm.guess import Guess
 from dora_voice_llm.journal import Journal
 from dora_voice_llm.past import Entry, Past, Unheard
 from dora_voice_llm.replies import Replies, Reply
@@ -54,10 +55,7 @@ class Conversation:
         self._replies = Replies(self._settle)
         self._uncommitted: set[int] = set()
         """Turns of which nothing is written down yet."""
-        self._guess: int | None = None
-        """The turn that is only guessed so far."""
-        self._held_before_guess: int | None = None
-        """Tokens that were held when it was guessed for the first time."""
+        self._guess = Guess(session)
         self._spoken: deque[int] = deque(maxlen=MOST_REMEMBERED)
         """Segments that have a spoken reply."""
         self._has_ended = False
@@ -66,66 +64,70 @@ class Conversation:
 
     def say(self, segment_id: int, text: str, *, is_speculative: bool) -> None:
         """All that the user said in a segment."""
-        if self._guess == segment_id:
-            self._guess = None
-        self._drop_guess()
-        if not self._session.revise([ChatMessage(role="user", content=text)], turn_id=segment_id):
+        if not self._guess.comes_true(segment_id) and self._session.turns.find(segment_id):
             raise RefusedError("bad_request", f"segment {segment_id}: expected a new one, this has its message already")
+        self._session.revise([ChatMessage(role="user", content=text)], turn_id=segment_id)
+        self._uncommitted &= {turn.turn_id for turn in (*self._session.turns, *self._session.given_up)}
         self._uncommitted.add(segment_id)
         if not is_speculative:
             self.commit(segment_id)
 
+    def stays_said(self, segment_id: int, text: str) -> None:
+        """All that the user said in a segment that was flushed: nobody answers it."""
+        self.say(segment_id, text, is_speculative=False)
+        self._fit_unanswered(segment_id + 1)
+
     def guess(self, segment_id: int, text: str, ticket: Ticket) -> Generator[None, None, None]:
         """Computes what the user has probably said so far, until somebody else needs the session."""
-        if self._replies.before(segment_id):
+        if self._replies.before(segment_id) or not self._guess.revise(segment_id, text):
             return
-        if self._guess != segment_id:
-            self._drop_guess()
-        held = len(self._session.tokens)
-        if self._session.revise([ChatMessage(role="user", content=text)], turn_id=segment_id, is_open=True):
-            self._held_before_guess = held if self._guess != segment_id else self._held_before_guess
-            self._guess = segment_id
-            for _ in self._session.compute():
-                yield
-                if ticket.has_waiters:
-                    break
-            if self._session.usage.dropped_turns:
-                self._write_whole()
+        # Nothing that was said makes way for what may never be.
+        for _ in self._session.compute(keeps_all=True):
+            yield
+            if ticket.has_waiters:
+                break
 
     def reject(self, segment_id: int) -> None:
         """Nothing was said in a segment, whatever was guessed."""
-        if self._guess == segment_id:
-            self._drop_guess()
+        if self._guess.turn_id == segment_id:
+            self._guess.drop()
 
     def commit(self, segment_id: int) -> None:
         """The segment is real: what there is of it is written down."""
-        is_news = segment_id in self._uncommitted
+        if segment_id not in self._uncommitted:
+            return
         self._uncommitted.discard(segment_id)
-        if is_news and (turn := self._session.turns.find(segment_id)):
-            self._write(past.said(segment_id, turn.messages[-1].text))
-            if turn.reply is not None:
-                open_reply = next((reply for reply in self._replies if reply.turn_id == segment_id), None)
-                known = Reply(segment_id, segment_id, is_spoken=False, text=turn.reply)
-                self._write(past.replied(open_reply or known, 0, turn.reply))
-                if open_reply is None:
-                    self._write(past.heard(segment_id, len(turn.reply)))
+        turn = self._session.turns.find(segment_id)
+        if turn is None or segment_id == self._session.given_up_for:
+            # Now it is certain that something made way: others for this turn, or this turn for others.
+            self._write_whole()
+        else:
+            unheard = next((reply for reply in self._replies if reply.turn_id == segment_id), None)
+            for entry in past.told(turn, unheard):
+                self._write(entry)
 
     def flush(self, before_id: int) -> None:
         """Older replies are cut; what the user said stays said."""
         self._replies.flush(before_id)
         for segment_id in sorted(turn_id for turn_id in self._uncommitted if turn_id < before_id):
             self.commit(segment_id)
-        if self._guess is not None and self._guess < before_id:
-            self._drop_guess()
+        if self._guess.turn_id is not None and self._guess.turn_id < before_id:
+            self._guess.drop()
+        if any(turn.reply is None for turn in self._session.turns if turn.turn_id < before_id):
+            self._fit_unanswered(before_id)
 
     def drop(self, segment_id: int) -> None:
         """The segment never happened."""
-        is_written = segment_id not in self._uncommitted and segment_id != self._guess
-        if self._guess == segment_id:
-            self._guess = self._held_before_guess = None
+        is_written = segment_id not in self._uncommitted and segment_id != self._guess.turn_id
+        brings_back = segment_id == self._session.given_up_for
+        if self._guess.turn_id == segment_id:
+            self._guess.forget()
         self._uncommitted.discard(segment_id)
         self._replies.drop(segment_id)
-        if self._session.drop(segment_id) and is_written:
+        is_dropped = self._session.drop(segment_id)
+        if is_dropped and brings_back:
+            self._write_whole()
+        elif is_dropped and is_written:
             self._write(past.dropped(segment_id))
 
     def configure(self, settings: SessionSettings) -> None:
@@ -134,7 +136,7 @@ class Conversation:
 
     def prefill(self, request: StreamingRequest, segment_id: int, *, replace: bool) -> Work[None, PrefillResult]:
         """Reads the messages of a request; `replace`: in place of the history."""
-        self._drop_guess()
+        self._guess.drop()
         with self._written_if_closed():
             result = yield from self._session.prefill(request, new_id=segment_id, replace=replace)
         if replace:
@@ -144,7 +146,7 @@ class Conversation:
 
     def history(self) -> list[ChatMessage]:
         """What was said and heard, without what is only guessed."""
-        return [ChatMessage.model_validate(message) for message in self._known_turns().messages()]
+        return [ChatMessage.model_validate(message) for message in self._guess.known_turns.messages()]
 
     # What is answered
 
@@ -152,6 +154,10 @@ class Conversation:
     def is_busy(self) -> bool:
         """Whether a reply is made, or heard."""
         return any(True for _ in self._replies)
+
+    def is_heard(self, segment_id: int) -> bool:
+        """Whether a reply of this segment is made, or heard."""
+        return any(reply.segment_id == segment_id for reply in self._replies)
 
     def until_past_is_known(self, segment_id: int, ticket: Ticket) -> Generator[Wait, float, None]:
         """Waits while an older reply is played, then a little for the last report about one that was cut."""
@@ -170,12 +176,14 @@ class Conversation:
         chunks = self._session.generate(
             StreamingConfig(),
             turn_id=segment_id,
+            reply_id=segment_id,
             must_speak=True,
             is_enough=is_enough,
             is_stopped=lambda: ticket.is_cancelled,
         )
         try:
-            return (yield from self._reply(chunks, segment_id, is_spoken=True))
+            with self._written_if_closed():
+                return (yield from self._reply(chunks, segment_id, is_spoken=True))
         except RefusedError:
             self.drop(segment_id)
             raise
@@ -190,14 +198,17 @@ class Conversation:
         can_speak: bool,
     ) -> Answer:
         """The reply to what was read last."""
-        self._drop_guess()
+        self._guess.drop()
         is_spoken = can_speak and (streaming or self._session.streaming).generate_audio
-        chunks = self._session.generate(streaming, generation, is_stopped=lambda: ticket.is_cancelled)
-        return self._reply(chunks, segment_id, is_spoken=is_spoken)
+        chunks = self._session.generate(
+            streaming, generation, reply_id=segment_id, is_stopped=lambda: ticket.is_cancelled
+        )
+        with self._written_if_closed():
+            return (yield from self._reply(chunks, segment_id, is_spoken=is_spoken))
 
     def complete(self, request: StreamingRequest, segment_id: int, ticket: Ticket, *, can_speak: bool) -> Answer:
         """Reads the messages of a request, and answers them."""
-        self._drop_guess()
+        self._guess.drop()
         is_spoken = can_speak and request.streaming.generate_audio
         chunks = self._session.complete(request, new_id=segment_id, is_stopped=lambda: ticket.is_cancelled)
         with self._written_if_closed():
@@ -220,14 +231,16 @@ class Conversation:
         self.reject(segment_id)
 
     def rollback(self) -> RollbackResult:
+        self._guess.drop()
         result = self._session.rollback()
         if result.success:
-            self._replies.clear()
+            turns = self._session.turns
+            self._replies.keep(lambda reply: any(reply.turn_id == turn.turn_id for turn in turns if turn.reply))
             self._write_whole()
         return result
 
     def reset(self) -> None:
-        self._guess = self._held_before_guess = None
+        self._guess.forget()
         self._uncommitted.clear()
         self._session.reset()
         self._replies.clear()
@@ -237,11 +250,13 @@ class Conversation:
 
     def past(self) -> Past:
         """What is committed."""
-        turns = Turns(turn for turn in self._known_turns() if turn.turn_id not in self._uncommitted)
+        given_up = self._session.given_up if self._session.given_up_for in self._uncommitted else ()
+        known = (*given_up, *self._guess.known_turns)
+        turns = Turns(turn for turn in known if turn.turn_id not in self._uncommitted)
         unheard = {
             reply.turn_id: Unheard(reply.turn_id, reply.segment_id, reply.heard_by_now)
             for reply in self._replies
-            if reply.turn_id not in self._uncommitted
+            if turns.find(reply.turn_id)
         }
         return Past(self._session.settings, turns, unheard)
 
@@ -324,13 +339,18 @@ class Conversation:
         language = self._session.settings.language
         return Text(port="text", text=text, text_start=end - len(text), text_end=end, fin=fin, language=language)
 
-    def _drop_guess(self) -> None:
-        if self._guess is not None:
-            guess, self._guess, self._held_before_guess = self._guess, None, None
-            self._session.drop(guess, was_guess=True)
-
-    def _known_turns(self) -> Turns:
-        return Turns(turn for turn in self._session.turns if turn.turn_id != self._guess)
+    def _fit_unanswered(self, before_id: int) -> None:
+        """Words that nobody answers take no more room than others. What doesn't fit even alone is not remembered."""
+        self._guess.drop()
+        try:
+            if self._session.fit():
+                self._write_whole()
+        except RefusedError as refused:
+            last = self._session.turns.last
+            if last is not None and last.reply is None and last.turn_id < before_id:
+                name = self._session.session_id
+                log.warning("session=%s segment=%d: not remembered: %s", name, last.turn_id, refused)
+                self.drop(last.turn_id)
 
     @contextmanager
     def _written_if_closed(self) -> Iterator[None]:
@@ -351,9 +371,8 @@ class Conversation:
             self._journal.add(self._session.session_id, entry)
 
     def _log_turn(self, segment_id: int) -> None:
-        usage, held = self._session.usage, self._held_before_guess
-        ahead = 0 if held is None else max(0, usage.reused_tokens - held)
-        self._held_before_guess = None
+        usage = self._session.usage
+        ahead = self._guess.count_ahead(usage.reused_tokens)
         log.info(
             "turn session=%s segment=%d prefilled=%d ahead=%d reused=%d replayed=%d generated=%d",
             *(self._session.session_id, segment_id, usage.computed_tokens, ahead, usage.reused_tokens - ahead),

@@ -61,7 +61,8 @@ class Journal:
             self._give_up(error)
 
     def add(self, session_id: str, entry: Entry) -> None:
-        if self._file is None:
+        # Closed: by the interpreter, which may collect the file before the work that would write to it.
+        if self._file is None or self._file.closed:
             return
         try:
             self._file.write(_line(session_id, entry))

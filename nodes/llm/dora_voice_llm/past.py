@@ -1,11 +1,11 @@
 """What is known of one session, as the entries of a journal tell it one after the other. Pure.
 
-Each function makes an entry, a JSON object; `Past.apply` says what it means.
+Each function makes an entry, a JSON object, or several; `Past.apply` says what it means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,17 @@ def replied(reply: Reply, start: int, text: str) -> Entry:
     return {"what": "replied", "start": start, "text": text, **_heard(reply)}
 
 
+def told(turn: Turn, unheard: Reply | None) -> Iterator[Entry]:
+    """All of a turn, and of its reply, which may not have been heard to its end yet."""
+    yield said(turn.turn_id, turn.messages[-1].text)
+    if turn.reply is not None:
+        segment_id = turn.turn_id if turn.reply_id is None else turn.reply_id
+        known = Reply(segment_id, turn.turn_id, is_spoken=False, text=turn.reply)
+        yield replied(unheard or known, 0, turn.reply)
+        if unheard is None:
+            yield heard(turn.turn_id, len(turn.reply))
+
+
 def playing(reply: Reply) -> Entry:
     """So far the reply was heard by now."""
     return {"what": "playing", **_heard(reply)}
@@ -36,8 +47,9 @@ def heard(turn_id: int, text_end: int) -> Entry:
     return {"what": "heard", "turn": turn_id, "text_end": text_end}
 
 
-def dropped(turn_id: int) -> Entry:
-    return {"what": "dropped", "turn": turn_id}
+def dropped(segment_id: int) -> Entry:
+    """Neither the turn nor the reply of this segment ever was."""
+    return {"what": "dropped", "turn": segment_id}
 
 
 def ended() -> Entry:
@@ -89,7 +101,8 @@ class Past:
             self.unheard.pop(turn_id, None)
         elif what == "dropped":
             self.turns.drop(turn_id)
-            self.unheard.pop(turn_id, None)
+            for reply in [reply for reply in self.unheard.values() if turn_id in (reply.turn_id, reply.segment_id)]:
+                del self.unheard[reply.turn_id]
         else:
             raise ValueError(f"what={what!r}")
 
@@ -105,9 +118,11 @@ class Past:
     def _reply(self, turn_id: int, entry: Mapping[str, Any]) -> None:
         if (turn := self.turns.find(turn_id)) is None:
             return
+        segment_id = _natural(entry["segment"])
         if entry["what"] == "replied":
             turn.reply, turn.is_open = (turn.reply or "")[: _natural(entry["start"])] + entry["text"], False
-        self.unheard[turn_id] = Unheard(turn_id, _natural(entry["segment"]), _natural(entry["text_end"]))
+            turn.reply_id = segment_id
+        self.unheard[turn_id] = Unheard(turn_id, segment_id, _natural(entry["text_end"]))
 
 
 def _heard(reply: Reply) -> Entry:
@@ -116,12 +131,14 @@ def _heard(reply: Reply) -> Entry:
 
 def _document(turn: Turn) -> Entry:
     messages = [message.model_dump() for message in turn.messages]
-    return {"turn": turn.turn_id, "messages": messages, "reply": turn.reply, "is_open": turn.is_open}
+    document = {"turn": turn.turn_id, "messages": messages, "reply": turn.reply, "is_open": turn.is_open}
+    return document if turn.reply_id is None else document | {"reply_segment": turn.reply_id}
 
 
 def _turn(document: Mapping[str, Any]) -> Turn:
     messages = [ChatMessage.model_validate(message) for message in document["messages"]]
-    return Turn(_natural(document["turn"]), messages, document["reply"], bool(document["is_open"]))
+    reply_id = _natural(document["reply_segment"]) if "reply_segment" in document else None
+    return Turn(_natural(document["turn"]), messages, document["reply"], reply_id, bool(document["is_open"]))
 
 
 def _natural(value: Any) -> int:

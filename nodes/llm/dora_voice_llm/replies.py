@@ -65,8 +65,8 @@ class Replies:
             self.settle(reply)
 
     def fail(self, segment_id: int) -> None:
-        """Nothing more of this reply is made; what was sent of it is still played."""
-        if reply := self._find(segment_id):
+        """Nothing more is made in this segment; what was sent is still played."""
+        for reply in [reply for reply in self._open if reply.segment_id == segment_id]:
             self.sent(reply)
 
     def played(self, segment_id: int, text_end: int | None, samples: int, *, is_last: bool) -> Reply | None:
@@ -97,6 +97,10 @@ class Replies:
 
     def clear(self) -> None:
         self._open.clear()
+
+    def keep(self, is_kept: Callable[[Reply], bool]) -> None:
+        """The others never were."""
+        self._open = [reply for reply in self._open if is_kept(reply)]
 
     def lose(self, *, for_good: bool) -> None:
         """The speaker crashed: what it was playing is cut where it was last heard of.

@@ -64,7 +64,10 @@ class RequestPort:
             if request.type == "session":
                 conversation.configure(request.settings)
                 return requests.Done(session_id=session_id)
-            yield from conversation.until_past_is_known(segment_id, ticket)
+            # Several requests may share a segment: the replies to those before this one are past, too.
+            yield from conversation.until_past_is_known(segment_id + 1, ticket)
+            if conversation.is_heard(segment_id):
+                raise RefusedError("busy", f"segment {segment_id}: stopped while the reply before was being heard")
             return (yield from self._compute(request, segment_id, conversation, ticket))
 
     def _roll_back(self, session_id: str) -> RollbackResult:
@@ -107,6 +110,9 @@ def _answered(answer: Answer, session_id: str, request_id: str | None, *, sends_
                 yield made
             elif sends_chunks:
                 yield _message(requests.Chunk(session_id=session_id, chunk=made), request_id)
+            else:
+                # A checkpoint with each: otherwise nobody gets through to the reply before its end.
+                yield None
 
 
 def _message(result: Result, request_id: str | None, *, fin: bool = False) -> Text:

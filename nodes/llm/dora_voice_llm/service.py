@@ -13,7 +13,7 @@ from dora_voice_llm.config import Config
 from dora_voice_llm.fake_model import FakeModel
 from dora_voice_session.model import ChatModel
 from dora_voice_session.pool import Limits
-from dora_voice_session.schema import Generation, SessionSettings
+from dora_voice_session.schema import LONGEST_STOP, MOST_STOPS, Generation, SessionSettings
 
 log = logging.getLogger("dora_voice.llm")
 
@@ -76,12 +76,19 @@ def _settings(config: Config) -> SessionSettings:
         top_k=config.top_k,
         repetition_penalty=config.repetition_penalty,
         length_penalty=config.length_penalty,
-        stop=[text for text in config.stop.split("|") if text],
+        stop=_stop_texts(config),
         seed=config.seed if config.seed >= 0 else None,
     )
     return SessionSettings(
         system_prompt=config.system_prompt, language=config.reply_language or None, generation=generation
     )
+
+
+def _stop_texts(config: Config) -> list[str]:
+    texts = [text for text in config.stop.split("|") if text]
+    if len(texts) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in texts):
+        raise SetupError(f"STOP: expected at most {MOST_STOPS} texts of up to {LONGEST_STOP} characters each")
+    return texts
 
 
 def _history_folder(config: Config) -> Path:

@@ -7,8 +7,9 @@ from collections.abc import Generator
 from contextlib import closing, suppress
 
 from dora_voice.messages import Control, Message, Played, Segment, Text
-from dora_voice.stage import Surroundings, Work
+from dora_voice.stage import Surroundings, Wait, Work
 from dora_voice_llm.conversations import Conversations
+from dora_voice_llm.fair_lock import Ticket
 from dora_voice_llm.request_port import RequestPort
 from dora_voice_llm.service import Service
 from dora_voice_llm.transcripts import Transcripts
@@ -24,6 +25,8 @@ class LlmStage:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._transcripts = Transcripts()
+        self._uncommitted: set[Segment] = set()
+        """Whose words wait for their turn, and are speculative still."""
 
     def started(self, surroundings: Surroundings) -> None:
         can_speak = "text" in surroundings.wired_outputs
@@ -97,9 +100,10 @@ class LlmStage:
             conversation.hear(played)
 
     def _obey(self, control: Control) -> None:
-        conversation = self._conversations.find(control.segment.session_id)
-        if conversation and control.verb == "commit":
-            conversation.commit(control.segment.segment_id)
+        if control.verb == "commit":
+            self._uncommitted.discard(control.segment)
+            if conversation := self._conversations.find(control.segment.session_id):
+                conversation.commit(control.segment.segment_id)
 
     def _read_ahead(self, hypothesis: Text) -> Generator[None, None, None]:
         session_id, segment_id = hypothesis.segment
@@ -123,13 +127,9 @@ class LlmStage:
         session_id, segment_id = message.segment
         try:
             with self._conversations.ticket(session_id) as ticket:
-                try:
-                    yield from ticket.acquire()
-                except GeneratorExit:
-                    self._stays_said(message, user)
-                    raise
+                is_speculative = yield from self._wait(message, user, ticket)
                 conversation = self._conversations.get(session_id)
-                conversation.say(segment_id, user, is_speculative=message.speculative)
+                conversation.say(segment_id, user, is_speculative=is_speculative)
                 yield from conversation.until_past_is_known(segment_id, ticket)
                 with closing(conversation.answer(segment_id, ticket)) as answer:
                     for made in answer:
@@ -139,7 +139,20 @@ class LlmStage:
             log.warning("session=%s segment=%d: not answered: %s", session_id, segment_id, refused)
             yield Text(port="text", text="", fin=True, error=f"{refused.code}: {refused}")
 
+    def _wait(self, message: Text, user: str, ticket: Ticket) -> Generator[Wait, None, bool]:
+        """Until it is the message's turn. Returns whether it is speculative then: a `commit` may have come."""
+        if message.speculative:
+            self._uncommitted.add(message.segment)
+        try:
+            yield from ticket.acquire()
+            return message.segment in self._uncommitted
+        except GeneratorExit:
+            self._stays_said(message, user)
+            raise
+        finally:
+            self._uncommitted.discard(message.segment)
+
     def _stays_said(self, message: Text, user: str) -> None:
         session_id, segment_id = message.segment
         with suppress(RefusedError):
-            self._conversations.get(session_id).say(segment_id, user, is_speculative=False)
+            self._conversations.get(session_id).stays_said(segment_id, user)
