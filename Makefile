@@ -1,6 +1,6 @@
 # make run     a conversation from the bundled recording, or AUDIO_IN=… ; files go to OUT_DIR=… (default: out/)
 # make test    ruff, pyright and all tests
-# make bench   how fast, beside others; some minutes
+# make bench   how fast, beside others; half an hour
 # They set everything up first, once, in .venv. PYTHON=… and TORCH=… choose the Python and the torch of it.
 
 .PHONY: run test bench setup lint clean
@@ -29,6 +29,7 @@ test:
 bench:
 	@$(SETUP) --dev
 	python tests/bench/bench_session.py
+	python tests/bench/bench_conversation.py
 
 lint:
 	@$(SETUP) --dev

@@ -106,6 +106,9 @@ class LlmStage:
                 conversation.commit(control.segment.segment_id)
 
     def _read_ahead(self, hypothesis: Text) -> Generator[None, None, None]:
+        if hypothesis.fin:
+            # The text itself comes now.
+            return
         session_id, segment_id = hypothesis.segment
         guess = hypothesis.text.strip()
         if guess and self._conversations.is_free(session_id):

@@ -15,14 +15,23 @@ from dora_voice_stt.recognizer import Transcript
 from dora_voice_stt.spelling import as_sentence
 
 if TYPE_CHECKING:
+    from ctranslate2 import StorageView
     from faster_whisper import WhisperModel
 
 # Two beams: with one, tiny.en takes a lone "Yes." for "Yes, sir."; the second costs 4 % of the time.
 BEAM_SIZE = 2
 
+MOST_TOKENS = 448
+"""Of Whisper's decoder."""
+TOKENS, TOKENS_A_SECOND = 20, 12
+"""More than anybody says."""
+
 # The encoder's time grows with its window faster than in proportion: 15 s cost a quarter of 30. Windows under 14 s, or
 # without silence after the last word, break the text.
 SHORTEST_WINDOW_S = 15
+LONGEST_WINDOW_S = 30
+WORD_S = 1.5
+"""What is shorter is a word with the silence around it: in a short window, some are taken for others."""
 SILENCE_AFTER_S = 1
 
 
@@ -48,42 +57,37 @@ class CTranslate2Whisper:
         self.transcribe(np.zeros(SOURCE_RATE_HZ, np.float32), Segment("warm-up", 0))
 
     def transcribe(self, samples: Samples, segment: Segment) -> Transcript:
-        # One deterministic pass without the library's own rejections: why_no_speech decides on its numbers.
-        parts, about = self._model.transcribe(
-            samples,
-            language=self._language,
-            beam_size=BEAM_SIZE,
-            temperature=0.0,
-            without_timestamps=True,
-            condition_on_previous_text=False,
-            compression_ratio_threshold=None,
-            log_prob_threshold=None,
-            no_speech_threshold=None,
-        )
-        # Without timestamps, what fits into one window of 30 s is one part, or none if it has no text.
-        part = next(iter(parts), None)
-        if part is None:
-            return Transcript("", about.language)
-        text = as_sentence(part.text.strip(), about.language)
-        return Transcript(text, about.language, part.no_speech_prob, part.avg_logprob)
+        # Without the library's own passes and rejections: why_no_speech decides on the numbers of one.
+        is_word = len(samples) < WORD_S * SOURCE_RATE_HZ
+        spectrogram = self._spectrogram(samples, LONGEST_WINDOW_S if is_word else SHORTEST_WINDOW_S)
+        return self._write(self._model.encode(spectrogram), len(samples), BEAM_SIZE)
 
     def guess(self, samples: Samples, segment: Segment) -> Iterator[Transcript | None]:
-        """One beam, and a window as short as it may be."""
-        heard = self._model.encode(self._spectrogram(samples))
+        heard = self._model.encode(self._spectrogram(samples, SHORTEST_WINDOW_S))
         yield None
+        yield self._write(heard, len(samples), beam_size=1)
+
+    def _write(self, heard: StorageView, samples: int, beam_size: int) -> Transcript:
         prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
-        generate = self._model.model.generate
-        (made,) = generate(heard, [prompt], beam_size=1, return_scores=True, return_no_speech_prob=True)
+        (made,) = self._model.model.generate(
+            heard,
+            [prompt],
+            beam_size=beam_size,
+            # What repeats itself for ever is stopped soon.
+            max_length=min(MOST_TOKENS, len(prompt) + TOKENS + samples * TOKENS_A_SECOND // SOURCE_RATE_HZ),
+            return_scores=True,
+            return_no_speech_prob=True,
+        )
         tokens = made.sequences_ids[0]
         text = as_sentence(self._tokenizer.decode(tokens).strip(), self._language)
         # The score is the mean over the tokens without the end; ours is with it.
         log_probability = made.scores[0] * len(tokens) / (len(tokens) + 1)
-        yield Transcript(text, self._language, made.no_speech_prob, log_probability)
+        return Transcript(text, self._language, made.no_speech_prob, log_probability)
 
-    def _spectrogram(self, samples: Samples) -> np.ndarray:
+    def _spectrogram(self, samples: Samples, shortest_s: float) -> np.ndarray:
         """Of a window that holds the samples and silence after them."""
         extract = self._model.feature_extractor
-        window_s = max(SHORTEST_WINDOW_S, len(samples) / SOURCE_RATE_HZ + SILENCE_AFTER_S)
+        window_s = max(shortest_s, len(samples) / SOURCE_RATE_HZ + SILENCE_AFTER_S)
         frames = min(extract.nb_max_frames, round(window_s * SOURCE_RATE_HZ) // extract.hop_length)
         features = extract(samples)[:, :frames]
         return np.pad(features, ((0, 0), (0, frames - features.shape[1])))
