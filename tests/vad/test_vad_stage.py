@@ -384,9 +384,18 @@ def test_long_sound_leaves_the_runtime_room_to_look_up() -> None:
     assert steps >= 100
 
 
-def test_settings_that_contradict_each_other_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="BARGE_IN_MS=100: expected at least MIN_SPEECH_MS=250"):
-        build(from_env(Config, {"BARGE_IN_MS": "100"}))
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"BARGE_IN_MS": "100"}, "BARGE_IN_MS=100: expected at least MIN_SPEECH_MS=250"),
+        ({"END_POLICY": "silence", "FINISHED_SILENCE_MS": "200"}, "FINISHED_SILENCE_MS=200 has no effect with END_POL"),
+        ({"SPECULATE": "false", "UNFINISHED_SILENCE_MS": "900"}, "UNFINISHED_SILENCE_MS=900 has no effect with SPECU"),
+        ({"SPECULATE": "false", "SOFT_END_MS": "200"}, "SOFT_END_MS=200 has no effect with SPECULATE=false"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_by_name(settings: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        build(from_env(Config, settings))
 
 
 def test_a_word_too_short_to_interrupt_does_so_when_it_is_committed() -> None:

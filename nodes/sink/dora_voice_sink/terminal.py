@@ -42,7 +42,7 @@ class Transcript:
             yield _line(t_s, event.segment, "you", values["text"] or f"({values['error']})")
         elif event.event == "turn":
             self._counts["replies"] += 1
-            self._counts["interrupted"] += "heard" in values
+            self._counts["interrupted"] += "heard" in values and "error" not in values
             yield from self._show(t_s, event.segment, values.get("heard", values["text"]))
             self._shown.pop(event.segment, None)
         elif event.event == "commit":

