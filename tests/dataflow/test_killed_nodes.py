@@ -105,6 +105,8 @@ def hold(node, folder):
     env = {"AUDIO_IN": folder / "in.wav", "OUT_DIR": folder / "out", "HISTORY_DIR": folder / "state"} | FAKES
     env |= {
         "LLM_BACKEND": "" if node == "llm" else "fake",
+        # The llm remembers what is committed: its reply has to be.
+        "SPECULATE": "false" if node == "llm" else "true",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     with (folder / "log").open("w") as log:

@@ -65,5 +65,6 @@ def test_nobody_is_interrupted_and_no_time_is_wasted(path: Path, utterances: int
     )
     graph.advance(utterances * REPLY_MS + 5_000)
     verbs = [message.verb for message in graph.drivers["vad"].sent if isinstance(message, Control)]
-    assert verbs == ["start", "commit"] * utterances
+    assert verbs.count("commit") == utterances
+    assert not {"pause", "flush"}.intersection(verbs)
     assert graph.drivers["source"].sent[-1].finish
