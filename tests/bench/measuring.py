@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import platform
 import re
@@ -72,8 +73,10 @@ class Report:
     def add(self, what: str, value: float, unit: str) -> None:
         self._show(Row(what, value, unit))
 
-    def judge(self, what: str, value: float, unit: str, *, at_most: float = float("inf"), at_least: float = 0) -> None:
-        limit = f"≥ {at_least:g}" if at_least else f"≤ {at_most:g}"
+    def judge(
+        self, what: str, value: float, unit: str, *, at_most: float = math.inf, at_least: float = -math.inf
+    ) -> None:
+        limit = f"≤ {at_most:g}" if at_most < math.inf else f"≥ {at_least:g}"
         self._show(Row(what, value, unit, limit, at_least <= value <= at_most))
 
     def title(self, text: str) -> None:
