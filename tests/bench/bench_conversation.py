@@ -29,7 +29,7 @@ from dora_run import ROOT
 RECORDINGS = ROOT / "tests/recordings"
 REPLY_HZ = 24_000
 SPLIT = ("commit", "transcript", "first token", "first audio", "first sample played")
-STORY_GAPS_S = (4.0, 6.0)
+STORY_GAPS_S = (1.8, 3.6)
 """How long after the story was asked for it is interrupted, at least and at most."""
 
 
