@@ -95,6 +95,12 @@ def second_turn(journal, event):
         return None
     begun = [each["segment_id"] for each in events if each["event"] == "start"]
     happened = [each["segment_id"] for each in events if each["event"] == event]
+    if event == "reply":
+        # The llm remembers what is committed. By the third fragment after it, the commit has reached it, too.
+        commits = [i for i, each in enumerate(events) if each["event"] == "commit"]
+        since = events[commits[-1] :] if commits else []
+        mine = [each for each in since if each["segment_id"] == since[0]["segment_id"]]
+        happened = [each["segment_id"] for each in mine if each["event"] == event][2:]
     answered = [each["segment_id"] for each in events if each["event"] == "turn" and each["role"] == "assistant"]
     return next((segment for segment in begun if answered and segment > answered[0] and segment in happened), None)
 
@@ -105,8 +111,6 @@ def hold(node, folder):
     env = {"AUDIO_IN": folder / "in.wav", "OUT_DIR": folder / "out", "HISTORY_DIR": folder / "state"} | FAKES
     env |= {
         "LLM_BACKEND": "" if node == "llm" else "fake",
-        # The llm remembers what is committed: its reply has to be.
-        "SPECULATE": "false" if node == "llm" else "true",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     with (folder / "log").open("w") as log:
