@@ -204,19 +204,33 @@ def test_auto_takes_the_faster_format_if_4_bits_would_lose_something(tmp_path, m
     assert load(str(make_tiny_model(tmp_path)), device="cpu", threads=1).dtype == dtype
 
 
-@pytest.mark.parametrize(
-    ("seconds", "threads"),
-    [({1: 1.05, 2: 1.0, 4: 1.0}, 1), ({1: 2.0, 2: 1.05, 4: 1.0}, 2), ({1: 2.0, 2: 1.5, 4: 1.0}, 4)],
-)
-def test_as_few_threads_are_taken_as_are_fast(monkeypatch, seconds, threads):
-    before = torch.get_num_threads()
-    monkeypatch.setattr(cpu_speed, "cores", lambda: 4)
-    monkeypatch.setattr(cpu_speed, "_seconds", lambda step: seconds[torch.get_num_threads()])
+def test_torch_gets_the_fewest_threads_that_are_fast(monkeypatch):
+    before, tried = torch.get_num_threads(), []
+    monkeypatch.setattr(cpu_speed, "with_fewest_threads", lambda make, work: work(make(3)) or make(1))
     try:
-        cpu_speed.set_fewest_fast_threads(lambda: None)
-        assert torch.get_num_threads() == threads
+        cpu_speed.set_fewest_fast_threads(lambda: tried.append(torch.get_num_threads()))
+        assert (tried, torch.get_num_threads()) == ([3], 1)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("ours", "most"), [({32: 9, 16: 9, 8: 9}, 1), ({32: 9, 16: 1, 8: 1}, 16), ({32: 1}, 32)])
+def test_a_llama_takes_as_many_tokens_as_it_is_faster_with(monkeypatch, ours, most):
+    monkeypatch.setattr(cpu_speed, "_seconds", lambda step: step())
+    assert cpu_speed.most_that_are_faster((1, 8, 16, 32), ours.__getitem__, lambda count: 5) == most
+
+
+def test_more_tokens_than_a_llama_decoder_takes_go_through_transformers(tmp_path):
+    model = load(str(make_tiny_model(tmp_path)), "int4", threads=1)
+    model.llama_tokens = 3
+    calls = []
+    model._forward.model.register_forward_hook(lambda *_: calls.append(1))
+    cache = model.new_cache()
+    for tokens, through_transformers in (([5, 6, 7], 0), ([8, 9, 10, 11], 1), ([12], 0)):
+        calls.clear()
+        model.extend(cache, tokens)
+        assert len(calls) == through_transformers
+    assert model.cache_length(cache) == 8
 
 
 @pytest.mark.parametrize(("bf16_s", "is_faster"), [(1.0, True), (3.0, False)])

@@ -126,9 +126,9 @@ def test_the_llama_decoder_computes_what_transformers_computes_with_packed_layer
         assert can_decode(bare)
         decoder = LlamaDecoder(bare, stored)
         cache, expected_cache = BlockCache.for_model(bare), BlockCache.for_model(packed)
-        for token in range(2, 30):
-            found = decoder(token, cache)
-            expected = packed(torch.tensor([[token]]), cache=expected_cache, use_cache=True).logits[0, -1]
+        for tokens in ([2, 3, 4], [5], [6], *([token] for token in range(7, 25)), [25, 26, 27, 28], [29]):
+            found = decoder(tokens, cache)
+            expected = packed(torch.tensor([tokens]), cache=expected_cache, use_cache=True).logits[0, -1]
             assert relative_error(found, expected) < 0.05
         assert cache.length == 28
 

@@ -156,7 +156,7 @@ def test_the_fake_guesses_as_many_words_as_were_heard_so_far() -> None:
         ({"BACKEND": "transformers"}, "MODEL is empty"),
         ({"MAX_UTTERANCE_S": "31"}, "MAX_UTTERANCE_S='31'"),
         ({"HYPOTHESIS_MS": "-1"}, "HYPOTHESIS_MS='-1'"),
-        ({"THREADS": "0"}, "THREADS='0'"),
+        ({"THREADS": "-1"}, "THREADS='-1'"),
     ],
 )
 def test_a_setting_without_effect_is_refused_by_name(env: dict[str, str], named: str) -> None:

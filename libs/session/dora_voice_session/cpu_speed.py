@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
+from dora_voice.threads import with_fewest_threads
+
 MEASURED_S = 0.15
-"""How long each number of threads is tried."""
-CLOSE_ENOUGH = 1.1
-"""Cores are shared with the other nodes: fewer threads are taken if they need at most this times the time."""
+"""How long each way to compute is tried."""
 MEASURED_WEIGHTS = 32_000_000
 """More than caches hold, so that a measurement reads memory, as decoding does."""
 
@@ -26,21 +27,23 @@ def wait_passively() -> None:
     os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def set_fewest_fast_threads(step: Callable[[], Any]) -> None:
+def set_fewest_fast_threads(step: Callable[[], object]) -> None:
     """Sets torch's number of threads to the fewest with which `step` is about as fast as it gets."""
     import torch
 
-    seconds = {}
-    for threads in _thread_counts(cores()):
+    def work(threads: int) -> None:
         torch.set_num_threads(threads)
-        seconds[threads] = _seconds(step)
-    fastest = min(seconds.values())
-    torch.set_num_threads(min(n for n, needed in seconds.items() if needed <= CLOSE_ENOUGH * fastest))
+        step()
+
+    torch.set_num_threads(with_fewest_threads(lambda threads: threads, work))
+
+
+def most_that_are_faster(counts: Sequence[int], ours: Callable[[int], object], theirs: Callable[[int], object]) -> int:
+    """The highest count of tokens at which ours takes less time; the counts go up, and from the first it's certain."""
+    for count in reversed(counts[1:]):
+        if _seconds(partial(ours, count)) < _seconds(partial(theirs, count)):
+            return count
+    return counts[0]
 
 
 def decodes_faster_in_bf16(model: Any) -> bool:
@@ -67,11 +70,6 @@ def decodes_faster_in_bf16(model: Any) -> bool:
 
     with torch.inference_mode():
         return _seconds(sweep(torch.bfloat16)) < _seconds(sweep(torch.float32))
-
-
-def _thread_counts(most: int) -> list[int]:
-    """1, 2, 4 … and all."""
-    return sorted({most, *(2**i for i in range(most.bit_length()) if 2**i <= most)})
 
 
 def _seconds(step: Callable[[], Any]) -> float:

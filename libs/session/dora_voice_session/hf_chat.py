@@ -33,7 +33,7 @@ class HfModel:
         cache_size: CacheSize,
         llama: LlamaDecoder | None = None,
     ) -> None:
-        """dtype: `int4` if the model's layers or `llama` have packed weights. llama: takes single tokens."""
+        """dtype: `int4` if the model's layers or `llama` have packed weights. llama: takes a few tokens."""
         model = forward.model
         self.dtype: NumberFormat = dtype
         """For the log, as are `device`, `decoder` and `threads`."""
@@ -54,6 +54,8 @@ class HfModel:
         self._forward = forward
         self._cache_size = cache_size
         self._llama = llama
+        self.llama_tokens = 1
+        """So many tokens at once go through the decoder `llama`; more through transformers."""
 
     @property
     def threads(self) -> int:
@@ -98,8 +100,8 @@ class HfModel:
         import torch
 
         with torch.inference_mode():
-            if self._llama is not None and len(tokens) == 1:
-                logits = self._llama(tokens[0], cache)
+            if self._llama is not None and len(tokens) <= self.llama_tokens:
+                logits = self._llama(tokens, cache)
             else:
                 logits = self._forward.extend(cache, tokens)
             return logits.float().cpu().numpy()

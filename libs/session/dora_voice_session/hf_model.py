@@ -2,16 +2,24 @@
 
 Prefill is transformers' own code of the model, and so is decoding in `bf16` and `fp32`. In `int4`, single tokens go
 through packed weights: a Llama's through `llama_decoder.py` instead of transformers, others' through transformers with
-the layers of `packed_linear.py`.
+the layers of `packed_linear.py`. `llama_decoder.py` also takes as many tokens at once as it is faster with here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dora_voice_session.cpu_speed import cores, decodes_faster_in_bf16, set_fewest_fast_threads, wait_passively
+from dora_voice.threads import cores
+from dora_voice_session.cached_tokens import SLICE_TOKENS
+from dora_voice_session.cpu_speed import (
+    decodes_faster_in_bf16,
+    most_that_are_faster,
+    set_fewest_fast_threads,
+    wait_passively,
+)
 from dora_voice_session.hf_chat import HfModel, NumberFormat
 
 if TYPE_CHECKING:  # they import torch
@@ -24,6 +32,9 @@ Dtype = Literal["auto", "fp32", "bf16", "int4"]
 Device = Literal["auto", "cpu", "cuda"]
 DecoderSetting = Literal["auto", "transformers"]
 
+MEASURED_TOKENS = (1, 4, 8, 16, SLICE_TOKENS)
+"""That may go through a Llama's packed weights at once."""
+
 
 def load(
     name_or_path: str,
@@ -34,9 +45,9 @@ def load(
 ) -> HfModel:
     """Loads a causal language model and its tokenizer from a local folder or by hub id, and warms it up.
 
-    dtype: `int4` decodes in 4 bits on the CPU and prefills in bf16. `auto` is bf16 on a GPU; on the CPU int4 if
-        the layers' weights are 4-bit numbers already, else the faster of fp32 and bf16, to which fp32 weights are
-        rounded then.
+    dtype: `int4` decodes in 4 bits on the CPU, and prefills in 4 bits or bf16, whatever is faster.
+        `auto` is bf16 on a GPU; on the CPU int4 if the layers' weights are 4-bit numbers already, else the faster of
+        fp32 and bf16, to which fp32 weights are rounded then.
     device: `auto` is the GPU if torch finds one.
     threads: of torch, in the whole process; 0 finds the fewest that are fast.
     decoder: `auto` decodes without transformers where `llama_decoder.py` can, `transformers` never does.
@@ -56,10 +67,11 @@ def load(
     if not tokenizer.chat_template:
         raise ValueError("its tokenizer has no chat template: expected a chat (instruct) model")
     loaded = _load_model(name_or_path, tokenizer, dtype, place, decoder)
-    decode_one_token = _one_token_decoder(loaded)
-    decode_one_token()
+    loaded.extend(loaded.new_cache(), [0])
     if place == "cpu" and not threads:
-        set_fewest_fast_threads(decode_one_token)
+        set_fewest_fast_threads(_one_token_decoder(loaded))
+    if loaded.decoder == "llama":
+        _set_llama_tokens(loaded)
     return loaded
 
 
@@ -139,6 +151,17 @@ def _pack(forward: Forward, stored: Any, decoder: DecoderSetting) -> LlamaDecode
             return llama_decoder.LlamaDecoder(model, stored)
         packed_linear.pack_layers(model, stored)
     return None
+
+
+def _set_llama_tokens(loaded: HfModel) -> None:
+    cache, all_of_them, none = loaded.new_cache(), MEASURED_TOKENS[-1], 0
+
+    def extend(llama_tokens: int, count: int) -> None:
+        loaded.llama_tokens = llama_tokens
+        loaded.crop(cache, 0)
+        loaded.extend(cache, [0] * count)
+
+    loaded.llama_tokens = most_that_are_faster(MEASURED_TOKENS, partial(extend, all_of_them), partial(extend, none))
 
 
 def _one_token_decoder(loaded: HfModel) -> Callable[[], None]:

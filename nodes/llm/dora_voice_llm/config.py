@@ -20,7 +20,7 @@ class Config:
     decoder: Literal["auto", "transformers"] = setting(
         "auto", "auto decodes int4 of a Llama without transformers", backends=MODEL_ONLY
     )
-    threads: int = setting(2, "compute threads; 0: what is fastest here", minimum=0, backends=MODEL_ONLY)
+    threads: int = setting(0, "compute threads; 0: what is fastest here", minimum=0, backends=MODEL_ONLY)
     system_prompt: str = setting(SYSTEM_PROMPT, "what the model is told first", backends=MODEL_ONLY)
     reply_language: str = setting(
         "", "language of the replies, e.g. de; empty: the model's choice", backends=MODEL_ONLY

@@ -26,6 +26,7 @@ class TransformersWhisper:
         self._processor, self._model = _load(model, threads)
         self._model.generation_config.update(return_dict_in_generate=True, output_scores=True, do_sample=False)
         self._language = language
+        self._threads = threads
         self._prompt = self._prompt_tokens(language)
         self.name = f"Whisper {model} (transformers, {threads} threads)"
         self.transcribe(np.zeros(SOURCE_RATE_HZ, np.float32), Segment("warm-up", 0))
@@ -42,6 +43,7 @@ class TransformersWhisper:
         """What the encoder makes of the sound."""
         import torch
 
+        torch.set_num_threads(self._threads)
         spectrogram = self._processor(samples, sampling_rate=SOURCE_RATE_HZ, return_tensors="pt").input_features
         with torch.inference_mode():
             return self._model.get_encoder()(spectrogram.to(self._model.dtype))

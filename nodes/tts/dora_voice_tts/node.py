@@ -11,6 +11,7 @@ from dora_voice.config import setting
 from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Played, Text
 from dora_voice.runtime import serve
 from dora_voice.stage import Ports
+from dora_voice.threads import with_fewest_threads
 from dora_voice_tts.stage import TtsStage
 from dora_voice_tts.voice import Voice
 
@@ -31,7 +32,7 @@ class Config:
     backend: Literal["piper", "fake"] = "piper"
     voice: str = setting("", "a Piper voice's .onnx file; empty: the one that comes with the node", backends=("piper",))
     speed: float = setting(1.0, "how fast it speaks, 1 is as recorded", minimum=0.5, maximum=2, backends=("piper",))
-    threads: int = setting(2, "compute threads", minimum=1, backends=("piper",))
+    threads: int = setting(0, "compute threads; 0: what is fastest here", minimum=0, backends=("piper",))
     ahead_ms: int = setting(1500, "audio sent ahead of what was played", minimum=200)
 
 
@@ -43,13 +44,21 @@ def build(config: Config) -> TtsStage:
 
 
 def load(config: Config) -> Voice:
-    if config.backend == "piper":
-        from dora_voice_tts.piper_voice import PiperVoice
+    if config.backend == "fake":
+        from dora_voice_tts.fake import FakeVoice
 
-        return PiperVoice(config.voice, config.speed, config.threads)
-    from dora_voice_tts.fake import FakeVoice
+        return FakeVoice()
+    if config.threads:
+        return load_piper(config, config.threads)
+    return with_fewest_threads(
+        lambda threads: load_piper(config, threads), lambda voice: list(voice.speak("Hello.").pieces)
+    )
 
-    return FakeVoice()
+
+def load_piper(config: Config, threads: int) -> Voice:
+    from dora_voice_tts.piper_voice import PiperVoice
+
+    return PiperVoice(config.voice, config.speed, threads)
 
 
 def main(node: Any | None = None) -> None:
