@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dora_voice_session.cpu_speed import cores
+from dora_voice.threads import cores
 
 
 def interleaved_s(rivals: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
