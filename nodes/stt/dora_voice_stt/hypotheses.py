@@ -17,7 +17,7 @@ class Hypotheses:
         """`heard_samples`: what was heard before this utterance began."""
         self._every_samples = every_ms * SOURCE_RATE_HZ // 1000
         self._heard_samples = heard_samples
-        self._text = ""
+        self._text, self._agreed = "", 0
 
     def new_samples(self, heard_samples: int) -> int:
         """How much has been heard since the last guess."""
@@ -31,9 +31,10 @@ class Hypotheses:
         self._heard_samples = heard_samples
 
     def revise(self, text: str) -> int | None:
-        """The code points of `text` that this guess and the last agree on; None if it says the same again."""
-        before, self._text = self._text, text
-        return None if text == before else agreement(before, text)
+        """The code points of `text` that this guess and the last agree on; None if that was said already."""
+        said, agreed = (self._text, self._agreed), agreement(self._text, text)
+        self._text, self._agreed = text, agreed
+        return None if said == (text, agreed) else agreed
 
 
 def agreement(before: str, now: str) -> int:

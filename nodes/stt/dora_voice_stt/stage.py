@@ -8,7 +8,7 @@ from dora_voice.messages import SOURCE_RATE_HZ, Audio, Message, Segment, Text
 from dora_voice.stage import Surroundings, Wait, Work
 from dora_voice_stt.recognizer import Recognizer, Transcript
 from dora_voice_stt.rejection import why_no_speech
-from dora_voice_stt.utterance import Utterance
+from dora_voice_stt.utterance import Draft, Utterance
 from dora_voice_stt.utterances import Utterances
 
 log = logging.getLogger("dora_voice.stt")
@@ -33,10 +33,12 @@ class SttStage:
         return self._hear(message) if isinstance(message, Audio) else None
 
     def run(self) -> Work:
-        """Guesses, whenever nothing else is to be done. One at a time, and of all that came: none ever waits."""
-        while self._is_guessing:
+        """Drafts and guesses, whenever nothing else is to be done. One at a time, of all that came: none ever waits."""
+        while True:
             yield from self._catch_up()
-            if due := self._utterances.due():
+            if pausing := self._utterances.pausing():
+                yield from self._draft(*pausing)
+            elif self._is_guessing and (due := self._utterances.due()):
                 yield from self._guess(*due)
             else:
                 yield Wait()
@@ -74,9 +76,11 @@ class SttStage:
         if not len(samples):
             yield from self._say(Transcript("", ""), rejected="no audio")
             return
-        yield None
-        transcript = self._recognizer.transcribe(samples, segment)
-        yield None
+        transcript = utterance.draft.transcript if utterance.draft and utterance.is_drafted else None
+        if transcript is None:
+            yield None
+            transcript = self._recognizer.transcribe(samples, segment)
+            yield None
         yield from self._say(transcript, why_no_speech(transcript))
 
     def _say(self, transcript: Transcript, rejected: str | None) -> Work:
@@ -95,12 +99,26 @@ class SttStage:
             taken = self._taken
             yield None
 
+    def _draft(self, segment: Segment, utterance: Utterance) -> Work:
+        """If nothing more is said, this is the transcript. So it is there as soon as the utterance has ended."""
+        samples, transcript = utterance.so_far(), None
+        utterance.hypotheses.begin(len(samples))
+        try:
+            transcript = self._recognizer.transcribe(samples, segment)
+        except Exception:
+            # The model will have another try when the utterance has ended.
+            log.exception("no draft of session=%s segment=%d", *segment)
+        utterance.draft = Draft(len(samples), transcript)
+        yield from self._catch_up()
+        if transcript and self._is_guessing and self._utterances.is_open(segment) and not why_no_speech(transcript):
+            yield from self._suppose(segment, utterance, transcript)
+
     def _guess(self, segment: Segment, utterance: Utterance) -> Work:
         utterance.hypotheses.begin(utterance.kept_samples)
         try:
             for transcript in self._recognizer.guess(utterance.so_far(), segment):
                 yield from self._catch_up()
-                if not self._utterances.is_open(segment):
+                if not self._utterances.is_open(segment) or (transcript is None and utterance.is_pausing):
                     return
                 if transcript and not why_no_speech(transcript):
                     yield from self._suppose(segment, utterance, transcript)

@@ -1,12 +1,25 @@
-"""An utterance, as it comes in: its sound at one sample rate and of limited length, and what it was guessed to say."""
+"""An utterance, as it comes in: its sound at one sample rate and of limited length, and what it may say."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from dora_voice.audio import EMPTY, Resampler, Samples
 from dora_voice.messages import SOURCE_RATE_HZ
 from dora_voice_stt.hypotheses import Hypotheses
+from dora_voice_stt.pause import goes_on_pausing, is_pausing
+from dora_voice_stt.recognizer import Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The transcript of an utterance, up to a pause in it."""
+
+    samples: int
+    transcript: Transcript | None
+    """None if the model failed."""
 
 
 class Utterance:
@@ -25,6 +38,7 @@ class Utterance:
         self._pieces: list[Samples] = []
         self._keep(before)
         self.hypotheses = Hypotheses(hypothesis_ms, self.kept_samples)
+        self.draft: Draft | None = None
 
     @property
     def is_open(self) -> bool:
@@ -42,6 +56,15 @@ class Utterance:
     def so_far(self) -> Samples:
         """What has come of it, 16 kHz, shape (samples,)."""
         return np.concatenate([EMPTY, *self._pieces])
+
+    @property
+    def is_pausing(self) -> bool:
+        return is_pausing(self.so_far())
+
+    @property
+    def is_drafted(self) -> bool:
+        """Whether nothing was said since the draft."""
+        return self.draft is not None and goes_on_pausing(self.so_far(), self.draft.samples)
 
     def complete(self) -> Samples:
         """The whole of it. Nothing may be added afterwards."""

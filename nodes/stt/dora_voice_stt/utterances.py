@@ -6,7 +6,6 @@ import logging
 
 from dora_voice.audio import EMPTY
 from dora_voice.messages import Audio, Segment
-from dora_voice_stt.pause import is_pausing
 from dora_voice_stt.utterance import Utterance
 
 log = logging.getLogger("dora_voice.stt")
@@ -38,10 +37,15 @@ class Utterances:
     def due(self) -> tuple[Segment, Utterance] | None:
         """Of those that are due for a guess, the one that has waited longest.
 
-        In a pause none is: the utterance may be about to end, and its transcript says the same.
+        In a pause none is: a draft says the same.
         """
         due = [(s, u) for s, u in self._known.items() if _is_due(u)]
         return max(due, key=lambda each: each[1].hypotheses.new_samples(each[1].kept_samples), default=None)
+
+    def pausing(self) -> tuple[Segment, Utterance] | None:
+        """One in which the speaker pauses, perhaps for good, and that has no draft of what was said."""
+        known = self._known.items() if self._hypothesis_ms else ()
+        return next(((s, u) for s, u in known if u.is_open and u.is_pausing and not u.is_drafted), None)
 
     def drop(self, segment: Segment) -> None:
         if utterance := self._known.get(segment):
@@ -89,4 +93,4 @@ class Utterances:
 
 def _is_due(utterance: Utterance) -> bool:
     is_due = utterance.is_open and utterance.hypotheses.is_due(utterance.kept_samples)
-    return is_due and not is_pausing(utterance.so_far())
+    return is_due and not utterance.is_pausing
