@@ -1,6 +1,6 @@
 """What a user does in a conversation, as a script of sound, and models that understand it and take their time.
 
-Each utterance has a level of its own, so that a recording tells what was said in it.
+Each utterance has levels of its own, which rise a little, so that a recording tells what was said in it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from dora_voice_tts.voice import Speech
 
 WINDOW_MS = 32
 WINDOW_SAMPLES = 512
+RISE = 0.4
+"""Of the level within an utterance. The next number is 1 higher."""
 SAMPLES_PER_CHARACTER = SPEAKER_RATE_HZ * 40 // 1000
 """Two chunks: a clause isn't filled up with silence."""
 STORY = "Once upon a time there was a robot, which lived by the sea. It lit the lamp, and all ships came home."
@@ -47,24 +49,26 @@ MEANT = frozenset({"question", "story", "unfinished"})
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """`after`: one of MOMENTS, or nothing, and so much silence more."""
+    """`after`: one of MOMENTS, or nothing, and so much silence more. `restarts`: the source does, before that."""
 
     number: int
     kind: str
     windows: int
     after: str
     silence_windows: int
+    restarts: bool = False
 
     @property
     def text(self) -> str:
         return TEXTS[self.kind].format(self.number)
 
     @property
-    def level(self) -> float:
-        return 0.2 + self.number / 100
+    def levels(self) -> list[float]:
+        """One for each window."""
+        return [0.2 + (self.number + RISE * i / self.windows) / 100 for i in range(self.windows)]
 
     def __str__(self) -> str:
-        when = f"{self.after} + " if self.after else ""
+        when = "source restarts, " * self.restarts + f"{self.after} + " * bool(self.after)
         return f"{when}{self.silence_windows * WINDOW_MS} ms: {self.kind} {self.number}, {self.windows * WINDOW_MS} ms"
 
 
@@ -80,7 +84,7 @@ def _utterance(random: Random, number: int) -> Utterance:
     exactly, about = [(0, 0), (0, 100), (0, 300)], [(32, 160), (160, 450), (450, 1200), (0, 2500)]
     silence_ms = random.choice(exactly if after else about) if number > 1 else (0, 500)
     windows, silence_windows = (max(0, round(random.uniform(*each) / WINDOW_MS)) for each in (ms, silence_ms))
-    return Utterance(number, kind, max(1, windows), after, silence_windows)
+    return Utterance(number, kind, max(1, windows), after, silence_windows, restarts=random.random() < 0.1)
 
 
 def loud_is_speech(window: Samples) -> float:
@@ -108,18 +112,20 @@ class SlowRecognizer:
 
     def _text(self, samples: Samples) -> str:
         said = []
-        for number, length in levels(samples):
+        for number, begin, last in spoken(samples):
             utterance = self._utterances[number]
             words = utterance.text.split()
-            said += words[: round(len(words) * length / (utterance.windows * WINDOW_SAMPLES))]
+            windows = round(begin * utterance.windows), round(last * utterance.windows) + 1
+            begin_word, end_word = (round(len(words) * window / utterance.windows) for window in windows)
+            said += words[begin_word:end_word]
         return " ".join(said)
 
 
-def levels(samples: Samples) -> list[tuple[int, int]]:
-    """The numbers of the utterances in a recording, and how many samples each has there."""
-    numbers = np.rint((samples[WINDOW_SAMPLES // 2 :: WINDOW_SAMPLES] - 0.2) * 100).astype(int)
-    runs = [(number, len(list(run))) for number, run in groupby(int(n) for n in numbers if n > 0)]
-    return [(number, length * WINDOW_SAMPLES) for number, length in runs]
+def spoken(samples: Samples) -> list[tuple[int, float, float]]:
+    """The utterances in a recording: their numbers, and where in each its first and last window are, from 0 to 1."""
+    levels = (samples[WINDOW_SAMPLES // 2 :: WINDOW_SAMPLES].astype(float) - 0.2) * 100
+    runs = [(number, list(run)) for number, run in groupby((level for level in levels if level > 0), key=round)]
+    return [(number, (run[0] - number) / RISE, (run[-1] - number) / RISE) for number, run in runs]
 
 
 class SlowModel(FakeModel):
@@ -152,9 +158,15 @@ class SlowVoice:
         self._effort = effort
         self.segment_id = 0
 
-    def speak(self, text: str) -> Speech:
+    def speak(self, text: str, begun: int | None = None) -> Speech:
+        return self._say(len(text) - (begun or 0))
+
+    def begin(self, words: str, next_word: str, begun: int | None) -> tuple[Speech, int]:
+        return self._say(len(words) - (begun or 0)), len(words)
+
+    def _say(self, characters: int) -> Speech:
         self._effort.spend(10, 100)
-        return Speech(len(text) * SAMPLES_PER_CHARACTER, self._pieces(len(text), reply_level(self.segment_id)))
+        return Speech(characters * SAMPLES_PER_CHARACTER, self._pieces(characters, reply_level(self.segment_id)))
 
     def _pieces(self, count: int, level: np.float32) -> Iterator[Samples]:
         for _ in range(count):

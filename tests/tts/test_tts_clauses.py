@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -121,3 +122,62 @@ def test_a_sentence_that_goes_on_and_on_is_cut_between_words() -> None:
     assert len(made) == 4
     assert all(len(text) > LONGEST_CLAUSE - 10 for text in made[:-1])
     assert all(text.strip().endswith(("and", "so", "on")) for text in made)
+
+
+def given_out(reply: str) -> list[str]:
+    """Clauses and beginnings, word by word, as in `The cat | sat`: what is said | what follows."""
+    splitter, made = ClauseSplitter(), []
+    for word in re.findall(r"\s*\S+", reply):
+        made += [clause.text for clause in splitter.feed(word)]
+        if beginning := splitter.beginning():
+            made.append(f"{beginning.words.text}| {beginning.next_word}")
+    return made + [clause.text for clause in splitter.flush()]
+
+
+def test_the_first_clause_is_begun_before_it_has_ended() -> None:
+    assert given_out("The capital of France is Paris. And the capital of Italy is Rome.") == [
+        "The capital of | France",
+        "The capital of France is Paris.",
+        " And the capital of Italy is Rome.",
+    ]
+
+
+def test_a_long_one_is_gone_on_with_each_time_twice_as_far() -> None:
+    reply = " ".join(f"w{number}" for number in range(1, 20))
+    assert [made.count("w") for made in given_out(reply)] == [4, 8, 16, 19]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["I am glad.", "Well, that is it then.", "One of *them* is mine.", "Dr. Who is a film.", "See x.y or a, b."],
+)
+def test_what_is_short_or_not_only_words_is_not_begun(reply: str) -> None:
+    assert not any("|" in made for made in given_out(reply))
+
+
+def test_a_clause_ends_nowhere_in_what_is_begun_of_it() -> None:
+    # Word by word the joint "and he" comes too late to cut before it.
+    assert given_out("It is a dog or cat and his and so on") == [
+        "It is a | dog",
+        "It is a dog or cat and | his",
+        "It is a dog or cat and his and so on",
+    ]
+
+
+@given(replies, st.lists(st.integers(0, 300), max_size=30))
+def test_what_is_begun_is_the_beginning_of_a_clause(reply: str, cuts: list[int]) -> None:
+    edges = [0, *sorted(min(cut, len(reply)) for cut in cuts), len(reply)]
+    splitter, begun, made = ClauseSplitter(), [], []
+    for start, end in pairwise(edges):
+        made += splitter.feed(reply[start:end])
+        if beginning := splitter.beginning():
+            begun.append(beginning)
+    made += splitter.flush()
+    assert "".join(clause.text for clause in made) == reply
+    for before, after in pairwise(begun):
+        assert before.words.end < after.words.end
+    for beginning in begun:
+        words = beginning.words
+        (clause,) = [clause for clause in made if clause.start == words.start]
+        assert clause.text.startswith(words.text)
+        assert reply[words.end :].startswith(beginning.next_word)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dora_voice_tts.spoken import spoken
@@ -33,6 +33,7 @@ def test_there_is_nothing_to_say(text: str) -> None:
 
 
 @given(st.text())
+@example("❶ 🄀")
 def test_every_letter_and_digit_is_kept_in_order(text: str) -> None:
     said = [character for character in spoken(text) if character.isalnum()]
     assert said == [character for character in text if character.isalnum() and not "\ue000" <= character <= "\uf8ff"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +22,8 @@ from dora_voice_tts.voice import Speech
 
 CHUNK_MS = 20
 AHEAD_MS = 1500
+RESAMPLER_MS = 30
+"""More than it holds back."""
 
 
 class Voice:
@@ -31,16 +34,25 @@ class Voice:
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.begins = False
+        """Whether it says the first words of a clause before it knows all."""
         self.pieces = 0
         """Made until now."""
 
-    def speak(self, text: str) -> Speech:
+    def speak(self, text: str, begun: int | None = None) -> Speech:
         """A piece per character."""
         self.said.append(text)
         if "explode" in text:
             raise RuntimeError("no phonemes")
-        speech = FakeVoice().speak(text)
+        speech = FakeVoice().speak(text, begun)
         return Speech(speech.total_samples, map(self._make, speech.pieces))
+
+    def begin(self, words: str, next_word: str, begun: int | None) -> tuple[Speech, int] | None:
+        if not self.begins:
+            return None
+        self.said.append(f"{words} ({next_word})")
+        speech, begun = FakeVoice().begin(words, next_word, begun)
+        return Speech(speech.total_samples, map(self._make, speech.pieces)), begun
 
     def _make(self, piece: Samples) -> Samples:
         self.pieces += 1
@@ -83,6 +95,11 @@ def sound_ms(messages: list[Message]) -> int:
     return sum(len(message.samples) for message in audio(messages)) // 24
 
 
+def length_ms(text: str) -> float:
+    """Of what the voice says, whose sound is the fake voice's at another rate."""
+    return len(text) * MS_PER_CHARACTER * FakeVoice.rate_hz / Voice.rate_hz
+
+
 def spans(messages: list[Message]) -> list[tuple[int, int]]:
     return [(message.text_start or 0, message.text_end or 0) for message in audio(messages)]
 
@@ -95,6 +112,55 @@ def test_a_clause_is_spoken_before_the_reply_is_complete(driver: Driver, voice: 
     driver.feed(text(" think", seq=1), text("", seq=2, fin=True))
     assert spans(driver.run())[-1] == (20, 20)
     assert voice.said == ["It is Paris.", "I think"]
+
+
+def test_the_first_words_are_heard_before_the_clause_is_complete(driver: Driver, voice: Voice) -> None:
+    voice.begins = True
+    driver.feed(*(text(word, seq=seq) for seq, word in enumerate(["The", " capital", " of", " France"])))
+    sent = driver.run()
+    assert voice.said == ["The capital of (France)"]
+    # All but what doesn't fill a chunk yet.
+    assert 0 <= length_ms("The capital of") - sound_ms(sent) < CHUNK_MS + RESAMPLER_MS
+    assert spans(sent)[0][0] == 0
+    driver.feed(text(" is Paris.", seq=4), text("", seq=5, fin=True))
+    driver.run()
+    assert voice.said[1:] == ["The capital of France is Paris."]
+    everything = audio(driver.sent)
+    assert 0 <= sound_ms(list(everything)) - length_ms("The capital of France is Paris.") < CHUNK_MS
+    made = spans(list(everything))
+    assert all(before[1] == after[0] for before, after in pairwise(made))
+    assert made[-1] == (31, 31)
+
+
+def test_a_clause_that_was_begun_sounds_as_one_that_was_not(driver: Driver, voice: Voice) -> None:
+    reply = "The capital of France is Paris."
+    driver.feed(text(reply, fin=True))
+    at_once = np.concatenate([message.samples for message in audio(driver.run())])
+    voice.begins = True
+    fragments = re.findall(r"\s*\S+", reply)
+    driver.feed(*(text(word, 2, seq) for seq, word in enumerate(fragments)), text("", 2, len(fragments), fin=True))
+    np.testing.assert_allclose(np.concatenate([message.samples for message in audio(driver.run())]), at_once, atol=1e-6)
+    assert len(voice.said) == 3
+
+
+@pytest.mark.parametrize("verb", ["flush", "drop"])
+def test_a_clause_that_was_begun_and_stopped_leaves_nothing_for_the_next(
+    driver: Driver, voice: Voice, verb: str
+) -> None:
+    voice.begins = True
+    driver.feed(text("The capital of France"), control(verb, 2 if verb == "flush" else 1))
+    driver.run()
+    driver.feed(text("It is Rome.", 2, fin=True))
+    assert 0 <= sound_ms(driver.run()) - length_ms("It is Rome.") < CHUNK_MS
+    assert voice.said[-1] == "It is Rome."
+
+
+def test_a_voice_that_can_not_begin_says_the_whole_clause(driver: Driver, voice: Voice) -> None:
+    driver.feed(*(text(word, seq=seq) for seq, word in enumerate(["The", " capital", " of", " France"])))
+    assert driver.run() == []
+    driver.feed(text(" is Paris.", seq=4), text("", seq=5, fin=True))
+    driver.run()
+    assert voice.said == ["The capital of France is Paris."]
 
 
 def test_it_is_heard_before_the_clause_has_been_made(driver: Driver, voice: Voice) -> None:
@@ -124,7 +190,7 @@ def test_in_pieces_it_sounds_as_at_once(lengths: list[int], rate_hz: int, words:
     sound = tone(1000 * sum(lengths) / rate_hz, rate_hz=rate_hz)
 
     class InPieces(FakeVoice):
-        def speak(self, text: str) -> Speech:
+        def speak(self, text: str, begun: int | None = None) -> Speech:
             return Speech(len(sound), iter(np.split(sound, np.cumsum(lengths)[:-1]) if lengths else []))
 
     piecewise = InPieces()
@@ -188,7 +254,7 @@ def test_a_reply_without_words_is_one_empty_message(driver: Driver, reply: str) 
 
 def test_sound_that_is_too_loud_is_limited() -> None:
     class LoudVoice(FakeVoice):
-        def speak(self, text: str) -> Speech:
+        def speak(self, text: str, begun: int | None = None) -> Speech:
             speech = super().speak(text)
             return Speech(speech.total_samples, (4 * samples for samples in speech.pieces))
 

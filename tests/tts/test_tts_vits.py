@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from dora_voice.audio import Samples
-from dora_voice_tts.halves import DECODER_STARTS_AT, cut, halves
+from dora_voice_tts.halves import DECODER_STARTS_AT, DURATIONS_NODE, cut, halves
 from dora_voice_tts.piper_voice import PiperVoice, _bundled_voice, _session
 from dora_voice_tts.vits import FIRST_FRAMES, CutModel, Inputs, WholeModel, joined, windows
 
 SAMPLES_PER_FRAME = 4
+SPACE = 6
 
 
 def model(reach: int = 5, speakers: int = 1, name: str = DECODER_STARTS_AT) -> onnx.ModelProto:
@@ -29,6 +30,9 @@ def model(reach: int = 5, speakers: int = 1, name: str = DECODER_STARTS_AT) -> o
     nodes = [
         helper.make_node("Cast", ["input"], ["floats"], to=onnx.TensorProto.FLOAT),
         helper.make_node("Unsqueeze", ["floats", "one"], ["frames"]),
+        helper.make_node("Cos", ["floats"], ["at most 1"]),
+        helper.make_node("Pow", ["at most 1", "zero"], ["1 each"]),
+        helper.make_node("Ceil", ["1 each"], ["durations"], name=DURATIONS_NODE),
         helper.make_node("Conv", ["frames", "kernel"], ["seen"], name=name, pads=[reach, reach]),
         helper.make_node("ConvTranspose", ["seen", "upsample"], ["spoken"], strides=[SAMPLES_PER_FRAME]),
     ]
@@ -40,7 +44,7 @@ def model(reach: int = 5, speakers: int = 1, name: str = DECODER_STARTS_AT) -> o
     else:
         nodes.append(helper.make_node("Identity", ["spoken"], ["output"]))
     outputs = [helper.make_tensor_value_info("output", onnx.TensorProto.FLOAT, [1, 1, None])]
-    constants = {"kernel": kernel, "upsample": upsample, "one": np.array([1], np.int64)}
+    constants = {"kernel": kernel, "upsample": upsample, "one": np.array([1], np.int64), "zero": np.float32(0)}
     weights = [numpy_helper.from_array(value, each) for each, value in constants.items()]
     graph = helper.make_graph(nodes, "voice", inputs, outputs, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
@@ -61,10 +65,11 @@ def ids(frames: int, **more: Any) -> Inputs:
     return {"input": np.arange(frames).reshape(1, -1) % 7} | more
 
 
-@given(st.integers(1, 400), st.integers(0, 30))
-def test_the_windows_cover_a_clause_once_and_in_order(frames: int, context: int) -> None:
-    made = list(windows(frames, context))
-    assert [frame for window in made for frame in range(window.start, window.end)] == list(range(frames))
+@given(st.lists(st.integers(0, 400), min_size=3, max_size=3).map(sorted), st.integers(0, 30))
+def test_the_windows_cover_a_clause_once_and_in_order(bounds: list[int], context: int) -> None:
+    start, end, frames = bounds
+    made = list(windows(start, end, frames, context))
+    assert [frame for window in made for frame in range(window.start, window.end)] == list(range(start, end))
     assert all(window.seen_start == max(0, window.start - context) for window in made)
     assert all(window.seen_end == min(frames, window.end + context) for window in made)
 
@@ -74,7 +79,7 @@ def test_the_windows_cover_a_clause_once_and_in_order(frames: int, context: int)
 def test_in_pieces_it_makes_the_same_samples(reach: int, context: int, speaker: dict[str, Any]) -> None:
     whole = model(reach, speakers=1 + len(speaker))
     encoder, decoder = (session(half) for half in cut(whole))
-    one = joined(encoder, decoder, ids(150, **speaker))
+    one = joined(encoder, decoder, ids(150, **speaker), SPACE)
     assert one is not None
     assert one.context == context
     for frames in (1, FIRST_FRAMES, FIRST_FRAMES + 1, 333):
@@ -83,9 +88,49 @@ def test_in_pieces_it_makes_the_same_samples(reach: int, context: int, speaker: 
         np.testing.assert_allclose(spoken(one, inputs), expected, rtol=1e-5)
 
 
+def test_what_was_begun_before_it_was_complete_sounds_as_if_it_had_not_been() -> None:
+    whole = model(reach=10)
+    encoder, decoder = (session(half) for half in cut(whole))
+    one = CutModel(encoder, decoder, SAMPLES_PER_FRAME, 10, SPACE)
+    # Seven ids a word, the last of which is the space.
+    for words in ([1], [3], [2, 4], [1, 2, 20]):
+        begun, sound = None, []
+        for count in words:
+            made = one.begin(ids(7 * count + 5), count, begun)
+            assert made is not None
+            speech, begun = made
+            pieces = list(speech.pieces)
+            assert sum(map(len, pieces)) == speech.total_samples - begun.waiting * SAMPLES_PER_FRAME
+            sound += pieces
+        rest = one.speak(ids(200), begun)
+        pieces = list(rest.pieces)
+        assert sum(map(len, pieces)) == rest.total_samples
+        expected = spoken(WholeModel(session(whole)), ids(200))
+        np.testing.assert_allclose(np.concatenate([*sound, *pieces]), expected, rtol=1e-5)
+
+
+def test_words_that_were_said_are_not_said_again() -> None:
+    encoder, decoder = (session(half) for half in cut(model()))
+    one = CutModel(encoder, decoder, SAMPLES_PER_FRAME, 10, SPACE)
+    assert one.begin(ids(20), 0, None) is None
+    first = one.begin(ids(20), 2, None)
+    assert first is not None
+    assert one.begin(ids(30), 2, first[1]) is None
+    assert one.begin(ids(30), 3, first[1]) is not None
+
+
+def test_the_last_word_was_said_already() -> None:
+    encoder, decoder = (session(half) for half in cut(model()))
+    one = CutModel(encoder, decoder, SAMPLES_PER_FRAME, 10, SPACE)
+    first = one.begin(ids(40), 5, None)
+    assert first is not None
+    # Only what the decoder had not seen enough of is left.
+    assert one.speak(ids(34), first[1]).total_samples == first[1].waiting * SAMPLES_PER_FRAME
+
+
 def test_a_decoder_that_looks_far_around_is_not_used_in_pieces() -> None:
     encoder, decoder = (session(half) for half in cut(model(reach=30)))
-    assert joined(encoder, decoder, ids(150)) is None
+    assert joined(encoder, decoder, ids(150), SPACE) is None
 
 
 def test_a_piece_is_made_when_it_is_asked_for() -> None:
@@ -98,7 +143,7 @@ def test_a_piece_is_made_when_it_is_asked_for() -> None:
             return self.run_it(names, feed)
 
     encoder, decoder = (Counting(session(half)) for half in cut(model()))
-    speech = CutModel(encoder, decoder, SAMPLES_PER_FRAME, 10).speak(ids(400))
+    speech = CutModel(encoder, decoder, SAMPLES_PER_FRAME, 10, SPACE).speak(ids(400))
     assert (encoder.runs, decoder.runs, speech.total_samples) == (1, 0, 1600)
     assert len(next(speech.pieces)) == FIRST_FRAMES * SAMPLES_PER_FRAME
     assert (encoder.runs, decoder.runs) == (1, 1)
@@ -145,10 +190,14 @@ def test_a_model_without_that_node_can_not_be_cut(cache: Path, tmp_path: Path) -
     assert not cache.exists()
 
 
+def inputs_of(voice: PiperVoice, text: str) -> Inputs:
+    return voice._model_inputs(voice._phonemes(text)[0])
+
+
 @pytest.fixture(scope="module")
 def bundled() -> tuple[PiperVoice, Inputs]:
     voice = PiperVoice("", speed=1.0, threads=2)
-    return voice, next(voice._inputs("Once upon a time there was a little robot who lived by the sea."))
+    return voice, inputs_of(voice, "Once upon a time there was a little robot who lived by the sea.")
 
 
 def test_the_voice_that_comes_with_the_node_is_cut_and_exact(bundled: tuple[PiperVoice, Inputs]) -> None:
@@ -156,7 +205,7 @@ def test_the_voice_that_comes_with_the_node_is_cut_and_exact(bundled: tuple[Pipe
     assert isinstance(one, CutModel)
     frames = one.encoder.run(None, inputs)[0]
     whole = one.decoder.run(None, {one.decoder.get_inputs()[0].name: frames})[0].reshape(-1)
-    pieces = list(one._pieces(frames, inputs))
+    pieces = list(one._pieces(frames, 0, frames.shape[2], inputs))
     assert len(pieces) > 4
     assert np.abs(np.concatenate(pieces) - whole).max() < 1e-4
 

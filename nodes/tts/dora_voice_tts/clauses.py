@@ -5,7 +5,8 @@ long enough. It is given out as soon as its end is certain, which takes one char
 as "3.14". How the reply came in pieces makes no difference.
 
 The first clause is what the listener waits for. So it ends at the first comma, however short it is, and, after some
-words without one, before a word that joins what follows, as "and" or "because" do.
+words without one, before a word that joins what follows, as "and" or "because" do. And its first words are given out
+before it has ended, if they are nothing but words.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ LONGEST_CLAUSE = 120
 SHORTEST_FIRST_PART = 2
 """In letters and digits: "So, …" but not "I, …"."""
 FEWEST_WORDS_BEFORE_JOINT = 5
+FIRST_WORDS = 3
+"""That are given out before the first clause has ended. Then twice as many and one more, and so on."""
+PLAIN = re.compile(r"[\w' ]+")
 
 CLOSING = "\"'”’»)\\]}*_`"
 GOES_ON = "I|you|he|she|it|we|they|there|is|are|was|were|can|will|has|have|the|an?|this|my|your|his|her|our|their"
@@ -52,6 +56,16 @@ class Clause:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Of the first clause."""
+
+    words: Clause
+    """Complete ones, all from its start on."""
+    next_word: str
+    """As far as it is known."""
+
+
 class ClauseSplitter:
     """The clauses of one reply, concatenated, are its text: nothing is left out, white space included."""
 
@@ -61,12 +75,24 @@ class ClauseSplitter:
         self._waiting = ""
         self._is_first = True
         """Whether nothing that can be said has been given out."""
+        self._begun = 0
+        """So much of what waits has been given out as a beginning."""
+        self._enough_words = FIRST_WORDS
 
     def feed(self, text: str) -> Iterator[Clause]:
         """The clauses whose end is certain now."""
         self._waiting += text
-        while length := _first_end(self._waiting, self._is_first):
+        while length := _first_end(self._waiting, self._is_first, self._begun):
             yield self._take(length)
+
+    def beginning(self) -> Beginning | None:
+        """The first clause's complete words, if they are enough and more than the last time."""
+        words = self._waiting.split()
+        if not self._is_first or len(words) <= self._enough_words or not PLAIN.fullmatch(self._waiting):
+            return None
+        self._enough_words = 2 * len(words) - 1
+        self._begun = length = self._waiting.rindex(words[-1])
+        return Beginning(Clause(self._waiting[:length], self.given_out, self.given_out + length), words[-1])
 
     def flush(self) -> Iterator[Clause]:
         """What is left when the reply has ended: at most one clause."""
@@ -77,12 +103,13 @@ class ClauseSplitter:
         text, self._waiting = self._waiting[:length], self._waiting[length:]
         start, self.given_out = self.given_out, self.given_out + length
         self._is_first &= _letters(text) == 0
+        self._begun = 0
         return Clause(text, start, self.given_out)
 
 
-def _first_end(waiting: str, is_first: bool) -> int:
-    """How long the first clause is; 0 while that isn't certain."""
-    for end in END.finditer(waiting, 0, LONGEST_CLAUSE + 1):
+def _first_end(waiting: str, is_first: bool, begun: int) -> int:
+    """How long the first clause is; 0 while that isn't certain. begun: at least so long."""
+    for end in END.finditer(waiting, begun, LONGEST_CLAUSE + 1):
         if end.end() <= LONGEST_CLAUSE and _is_end(waiting[: end.end()].strip(), end, is_first):
             return end.end()
     return _last_word_end(waiting[:LONGEST_CLAUSE]) if len(waiting) > LONGEST_CLAUSE else 0

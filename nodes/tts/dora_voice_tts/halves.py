@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 from dora_voice.config import cache_folder
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
 DECODER_STARTS_AT = "/dec/conv_pre/Conv"
 """The node's name in every VITS model that Piper exported."""
+DURATIONS_NODE = "/Ceil"
+"""The node that says how many frames each id takes, by its name in all of them."""
 SPEAKER_INPUT = "sid"
 """Which of its speakers talks. The decoder wants to know that, too."""
-VERSION = 1
+VERSION = 2
 """Goes up when the halves change."""
 
 
@@ -33,20 +35,26 @@ def halves(model: Path) -> tuple[Path, Path]:
 
 
 def cut(model: ModelProto) -> tuple[ModelProto, ModelProto]:
-    """The first half, which gives what the second one takes first. Raises ValueError."""
+    """The first half, which gives what the second one takes first, and the frames of each id. Raises ValueError."""
     import onnx
     from onnx.utils import Extractor
 
     graph = model.graph
-    between = next((node.input[0] for node in graph.node if node.name == DECODER_STARTS_AT), None)
-    if between is None:
-        raise ValueError(f"it has no node {DECODER_STARTS_AT}")
+    between, durations = _node(graph, DECODER_STARTS_AT).input[0], _node(graph, DURATIONS_NODE).output[0]
     # Models that were optimised don't describe what is inside of them.
-    graph.value_info.append(onnx.helper.make_tensor_value_info(between, onnx.TensorProto.FLOAT, None))
+    for name in (between, durations):
+        graph.value_info.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     inputs = [each.name for each in graph.input]
     extract = Extractor(model).extract_model
     for_decoder = [between, *(name for name in inputs if name == SPEAKER_INPUT)]
-    return extract(inputs, [between]), extract(for_decoder, [graph.output[0].name])
+    return extract(inputs, [between, durations]), extract(for_decoder, [graph.output[0].name])
+
+
+def _node(graph: GraphProto, name: str) -> NodeProto:
+    for node in graph.node:
+        if node.name == name:
+            return node
+    raise ValueError(f"it has no node {name}")
 
 
 def _folder(model: Path) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from dora_voice.config import SetupError, user_path
 from dora_voice_tts.halves import halves
-from dora_voice_tts.vits import Inputs, Model, WholeModel, joined
+from dora_voice_tts.vits import Begun, Inputs, Model, WholeModel, joined
 from dora_voice_tts.voice import Speech
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dora_voice.tts")
 
+SPACE = " "
 TRIAL = "This is how I speak, one word after the other."
 
 
@@ -41,13 +41,20 @@ class PiperVoice:
                 "expected a Piper voice.onnx with voice.onnx.json beside it"
             ) from error
 
-    def speak(self, text: str) -> Speech:
+    def speak(self, text: str, begun: Begun | None = None) -> Speech:
         # Nearly always one. The length of all is known only when each has been through the first half of the model.
-        sentences = [self._model.speak(inputs) for inputs in self._inputs(text)]
+        inputs = map(self._model_inputs, self._phonemes(text))
+        sentences = [self._model.speak(each, begun if index == 0 else None) for index, each in enumerate(inputs)]
         return Speech(
             sum(sentence.total_samples for sentence in sentences),
             chain.from_iterable(sentence.pieces for sentence in sentences),
         )
+
+    def begin(self, words: str, next_word: str, begun: Begun | None) -> tuple[Speech, Begun] | None:
+        said, ahead = self._phonemes(words), self._phonemes(f"{words} {next_word}")
+        if len(said) != 1 or len(ahead) != 1:
+            return None
+        return self._model.begin(self._model_inputs(ahead[0]), common_words(said[0], ahead[0]), begun)
 
     def _load(self, path: Path, speed: float, threads: int) -> None:
         import piper
@@ -63,20 +70,32 @@ class PiperVoice:
         self._scales = np.array(scales, np.float32)
         # Only what it knows of phonemes is used.
         self._piper = piper.PiperVoice(None, config)  # type: ignore[arg-type]
-        self._model = _model(path, threads, next(self._inputs(TRIAL)))
+        trial = self._model_inputs(self._phonemes(TRIAL)[0])
+        self._model = _model(path, threads, trial, space=config.phoneme_id_map[SPACE][0])
         self.name = f"{path.stem} (piper, {threads} threads)"
         self.rate_hz = config.sample_rate
         # Also warms up what the trial didn't use.
         list(self.speak("Hello.").pieces)
 
-    def _inputs(self, text: str) -> Iterator[Inputs]:
-        """For the model, one per sentence."""
+    def _phonemes(self, text: str) -> list[list[str]]:
+        """Of each sentence."""
         # To piper, [[ starts phonemes.
-        for sentence in self._piper.phonemize(text.replace("[[", "[ [")):
-            if phonemes := [phoneme for phoneme in sentence if phoneme not in self._unlearnt]:
-                ids = np.array([self._piper.phonemes_to_ids(phonemes)], np.int64)
-                lengths = np.array([ids.shape[1]], np.int64)
-                yield {"input": ids, "input_lengths": lengths, "scales": self._scales} | self._speaker
+        sentences = self._piper.phonemize(text.replace("[[", "[ ["))
+        known = [[phoneme for phoneme in sentence if phoneme not in self._unlearnt] for sentence in sentences]
+        return [sentence for sentence in known if sentence]
+
+    def _model_inputs(self, phonemes: list[str]) -> Inputs:
+        ids = np.array([self._piper.phonemes_to_ids(phonemes)], np.int64)
+        lengths = np.array([ids.shape[1]], np.int64)
+        return {"input": ids, "input_lengths": lengths, "scales": self._scales} | self._speaker
+
+
+def common_words(said: list[str], ahead: list[str]) -> int:
+    """How many words at the beginning sound the same whether another follows or not; in phonemes."""
+    common = 0
+    while common < min(len(said), len(ahead)) and said[common] == ahead[common]:
+        common += 1
+    return ahead[: common + 1].count(SPACE)
 
 
 def unlearnt_phonemes(settings: dict[str, Any]) -> frozenset[str]:
@@ -92,11 +111,11 @@ def unlearnt_phonemes(settings: dict[str, Any]) -> frozenset[str]:
     return frozenset("ʲ") if is_english and trained_by < [1, 3] else frozenset()
 
 
-def _model(path: Path, threads: int, trial: Inputs) -> Model:
+def _model(path: Path, threads: int, trial: Inputs, space: int) -> Model:
     """In two halves, to be heard piece by piece, if it can be cut; else whole."""
     try:
         encoder, decoder = halves(path)
-        if model := joined(_session(encoder, threads), _session(decoder, threads), trial):
+        if model := joined(_session(encoder, threads), _session(decoder, threads), trial, space):
             return model
         why = "its decoder looks too far around each piece"
     except Exception as error:

@@ -6,19 +6,20 @@ import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
-from dora_voice.audio import EMPTY, RateConverter, Rechunker, Samples
+from dora_voice.audio import EMPTY, Samples
 from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Message, Played, Segment, Text
 from dora_voice.stage import Surroundings, Wait, Work
-from dora_voice_tts.clauses import Clause, ClauseSplitter
+from dora_voice_tts.chunks import CHUNK_SAMPLES, Chunks
+from dora_voice_tts.clauses import Beginning, Clause, ClauseSplitter
 from dora_voice_tts.spoken import spoken
-from dora_voice_tts.voice import Speech, Voice
+from dora_voice_tts.voice import Begun, Voice
 
 log = logging.getLogger("dora_voice.tts")
 
-CHUNK_SAMPLES = SPEAKER_RATE_HZ * 20 // 1000
 MOST_REPLIES = 1024
 
 
@@ -27,6 +28,9 @@ class Reply:
     """A reply that is being spoken. Its sound is counted in samples of 24 kHz."""
 
     clauses: ClauseSplitter = field(default_factory=ClauseSplitter)
+    chunks: Chunks = field(default_factory=Chunks)
+    begun: Begun | None = None
+    """What was said of the clause that isn't complete."""
     sent_text_end: int = 0
     sent_samples: int = 0
     played_samples: float = 0
@@ -73,6 +77,8 @@ class TtsStage:
         reply = self._replies.get(fragment.segment) or self._begin(fragment.segment)
         for clause in reply.clauses.feed(fragment.text):
             yield from self._say(clause, reply)
+        if not fragment.fin and (beginning := reply.clauses.beginning()):
+            yield from self._begin_to_say(beginning, reply)
         if not fragment.fin:
             return
         for clause in reply.clauses.flush():
@@ -92,36 +98,32 @@ class TtsStage:
         if not (text := spoken(clause.text)):
             return
         yield None
-        speech = self._voice.speak(text)
+        speech, reply.begun = self._voice.speak(text, reply.begun), None
         yield None
-        for samples, text_end in _chunks(speech, self._voice.rate_hz, clause):
+        sound = chain(reply.chunks.feed(speech.pieces, self._voice.rate_hz), reply.chunks.flush())
+        yield from self._send(sound, speech.total_samples, clause, reply)
+
+    def _begin_to_say(self, beginning: Beginning, reply: Reply) -> Work:
+        yield None
+        begun = self._voice.begin(beginning.words.text.strip(), beginning.next_word, reply.begun)
+        yield None
+        if begun is not None:
+            speech, reply.begun = begun
+            sound = reply.chunks.feed(speech.pieces, self._voice.rate_hz)
+            yield from self._send(sound, speech.total_samples, beginning.words, reply)
+
+    def _send(self, sound: Iterator[Samples], total_samples: int, clause: Clause, reply: Reply) -> Work:
+        """The voice doesn't say when it says what: the text is spread evenly over the time."""
+        # As the resampler rounds.
+        count = math.ceil(int(total_samples * SPEAKER_RATE_HZ / self._voice.rate_hz + 0.5) / CHUNK_SAMPLES)
+        start = max(clause.start, reply.sent_text_end)
+        for index, samples in enumerate(sound, start=1):
             while self._is_paced and reply.sent_samples - reply.played_samples >= self._ahead_samples:
                 yield Wait()
-            text_start, reply.sent_text_end = reply.sent_text_end, text_end
+            text_start, text_end = reply.sent_text_end, start + (clause.end - start) * min(index, count) // count
+            reply.sent_text_end = text_end
             reply.sent_samples += len(samples)
-            yield _audio(samples, text_start, text_end)
-
-
-def _chunks(speech: Speech, rate_hz: int, clause: Clause) -> Iterator[tuple[Samples, int]]:
-    """A clause in 20 ms of 24 kHz, the last filled up with silence; to each, where in the reply it ends.
-
-    The voice doesn't say when it says what: the text is spread evenly over the time.
-    """
-    # As the resampler rounds.
-    sound_samples = int(speech.total_samples * SPEAKER_RATE_HZ / rate_hz + 0.5)
-    count = math.ceil(sound_samples / CHUNK_SAMPLES)
-    for index, samples in enumerate(_in_chunks(speech.pieces, rate_hz), start=1):
-        yield np.clip(samples, -1, 1), clause.start + (clause.end - clause.start) * min(index, count) // count
-
-
-def _in_chunks(pieces: Iterator[Samples], rate_hz: int) -> Iterator[Samples]:
-    """Each chunk as soon as it is complete."""
-    converter, rechunker = RateConverter(SPEAKER_RATE_HZ), Rechunker(CHUNK_SAMPLES)
-    for piece in pieces:
-        yield from rechunker.feed(converter.process(piece, rate_hz))
-    yield from rechunker.feed(converter.flush())
-    if (rest := rechunker.flush()).size:
-        yield np.pad(rest, (0, CHUNK_SAMPLES - len(rest)))
+            yield _audio(np.clip(samples, -1, 1), text_start, text_end)
 
 
 def _audio(samples: Samples, text_start: int, text_end: int, fin: bool = False) -> Audio:

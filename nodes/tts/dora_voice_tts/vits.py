@@ -1,4 +1,10 @@
-"""VITS models as Piper exports them: ids of phonemes in, samples out; whole, or piece by piece."""
+"""VITS models as Piper exports them: ids of phonemes in, samples out; whole, or piece by piece.
+
+A clause may be begun before it is complete. Its first words go through the first half of the model with the word that
+follows, so that they don't sound like an end. Later the whole clause does, and its frames from the next word on are put
+behind those of the first words, before the decoder: it joins the two, as everything else. (Prefix-to-prefix synthesis,
+Ma et al. 2020, with one word ahead.)
+"""
 
 from __future__ import annotations
 
@@ -31,17 +37,36 @@ class Session(Protocol):
     def get_inputs(self) -> Any: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    words: int
+    """That were said of the clause."""
+    frames: Any
+    """The last frames of these words, float32, (1, channels, frames)."""
+    waiting: int
+    """So many of these aren't decoded yet: the decoder has to see what follows them."""
+
+
 class Model(Protocol):
-    def speak(self, inputs: Inputs) -> Speech: ...
+    def speak(self, inputs: Inputs, begun: Begun | None = None) -> Speech:
+        """A clause, or what of it has not been said when it was begun."""
+        ...
+
+    def begin(self, inputs: Inputs, words: int, begun: Begun | None) -> tuple[Speech, Begun] | None:
+        """The first words of a clause that isn't complete, or more of them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class WholeModel:
     session: Session
 
-    def speak(self, inputs: Inputs) -> Speech:
+    def speak(self, inputs: Inputs, begun: Begun | None = None) -> Speech:
         samples = _flat(self.session.run(None, inputs)[0])
         return Speech(len(samples), iter([samples]))
+
+    def begin(self, inputs: Inputs, words: int, begun: Begun | None) -> None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +87,67 @@ class CutModel:
     decoder: Session
     samples_per_frame: int
     context: int
+    space: int
+    """The id between two words."""
 
-    def speak(self, inputs: Inputs) -> Speech:
-        frames = self.encoder.run(None, inputs)[0]
-        return Speech(frames.shape[2] * self.samples_per_frame, self._pieces(frames, inputs))
+    def speak(self, inputs: Inputs, begun: Begun | None = None) -> Speech:
+        frames, start, _ = self._frames(inputs, begun)
+        return self._speech(frames, start, frames.shape[2], inputs)
 
-    def _pieces(self, frames: Any, inputs: Inputs) -> Iterator[Samples]:
-        for window in windows(frames.shape[2], self.context):
+    def begin(self, inputs: Inputs, words: int, begun: Begun | None) -> tuple[Speech, Begun] | None:
+        if words <= (begun.words if begun else 0):
+            return None
+        frames, start, end = self._frames(inputs, begun, words)
+        certain = max(start, end - self.context)
+        kept = frames[:, :, max(0, certain - self.context) : end]
+        return self._speech(frames[:, :, :end], start, certain, inputs), Begun(words, kept, end - certain)
+
+    def _frames(self, inputs: Inputs, begun: Begun | None, words: int = 0) -> tuple[Any, int, int]:
+        """The frames of a clause, behind what is kept of its beginning; where to decode from; where `words` end."""
+        frames, durations = self.encoder.run(None, inputs)[:2]
+        ends = np.cumsum(durations.reshape(-1))[inputs["input"][0] == self.space].astype(int)
+        end = _end_of(words, ends, frames)
+        if begun is None:
+            return frames, 0, end
+        said = _end_of(begun.words, ends, frames)
+        kept = begun.frames.shape[2]
+        return np.concatenate([begun.frames, frames[:, :, said:]], axis=2), kept - begun.waiting, kept + end - said
+
+    def _speech(self, frames: Any, start: int, end: int, inputs: Inputs) -> Speech:
+        """total: of all frames from `start` on, also of those behind `end`."""
+        total = (frames.shape[2] - start) * self.samples_per_frame
+        return Speech(total, self._pieces(frames, start, end, inputs))
+
+    def _pieces(self, frames: Any, start: int, end: int, inputs: Inputs) -> Iterator[Samples]:
+        for window in windows(start, end, frames.shape[2], self.context):
             sound = _decode(self.decoder, frames[:, :, window.seen_start : window.seen_end], inputs)
             start, end = window.start - window.seen_start, window.end - window.seen_start
             yield sound[start * self.samples_per_frame : end * self.samples_per_frame]
 
 
-def windows(frames: int, context: int) -> Iterator[Window]:
-    start, length = 0, FIRST_FRAMES
-    while start < frames:
-        end = min(frames, start + length)
-        yield Window(start, end, max(0, start - context), min(frames, end + context))
-        start, length = end, MORE_FRAMES
+def windows(start: int, end: int, frames: int, context: int) -> Iterator[Window]:
+    """From `start` to `end`, of so many frames that there are."""
+    length = FIRST_FRAMES
+    while start < end:
+        window_end = min(end, start + length)
+        yield Window(start, window_end, max(0, start - context), min(frames, window_end + context))
+        start, length = window_end, MORE_FRAMES
 
 
-def joined(encoder: Session, decoder: Session, trial: Inputs) -> CutModel | None:
+def _end_of(words: int, ends: Any, frames: Any) -> int:
+    """Where so many words end, in frames. ends: of all words but the last."""
+    if words > len(ends):
+        return frames.shape[2]
+    return int(ends[words - 1]) if words else 0
+
+
+def joined(encoder: Session, decoder: Session, trial: Inputs, space: int) -> CutModel | None:
     """The halves as a model, if by the trial it makes the same samples in pieces as at once."""
     frames = encoder.run(None, trial)[0]
     whole = _decode(decoder, frames, trial)
     for context in CONTEXTS:
-        model = CutModel(encoder, decoder, len(whole) // frames.shape[2], context)
-        pieces = np.concatenate(list(model._pieces(frames, trial)))
+        model = CutModel(encoder, decoder, len(whole) // frames.shape[2], context, space)
+        pieces = np.concatenate(list(model._pieces(frames, 0, frames.shape[2], trial)))
         if len(pieces) == len(whole) and np.abs(pieces - whole).max() < SAME:
             return model
     return None
