@@ -2,10 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 import soundfile
 from dora_run import ROOT, dora_run
 from listening import plain_words, transcribed, word_errors
+
+from dora_voice_speaker.fade import FADE_SAMPLES
 
 RECORDINGS = ROOT / "tests/recordings"
 
@@ -65,8 +68,19 @@ def test_a_hum_pauses_the_reply_and_every_sample_of_it_is_heard(tmp_path):
     assert [event["event"] for event in events if event["event"] in ("pause", "resume", "flush")] == ["pause", "resume"]
     (story,) = turns(events, "assistant")
     assert "heard" not in story
-    heard = max(event["samples"] for event in events if event["event"] == "played")
-    assert heard == soundfile.info(tmp_path / f"reply-default-{story['segment_id']}.wav").frames
+    reports = [event for event in events if event["event"] == "played"]
+    resumed_s = next(event["t_s"] for event in events if event["event"] == "resume")
+    held_at = max(report["samples"] for report in reports if report["t_s"] < resumed_s)
+    reply, _ = soundfile.read(tmp_path / f"reply-default-{story['segment_id']}.wav", dtype="int16")
+    played, _ = soundfile.read(tmp_path / "speaker.wav", dtype="int16")
+    assert max(report["samples"] for report in reports) == len(reply)
+    assert 0 < held_at < len(reply)
+    # Silence says nothing: where nothing is played it is longer. Between the two parts are the fades.
+    before, after = (part[part != 0] for part in np.split(reply, [held_at]))
+    sound = played[played != 0]
+    np.testing.assert_array_equal(sound[: len(before)], before)
+    np.testing.assert_array_equal(sound[-len(after) :], after)
+    assert len(sound) <= len(before) + len(after) + 2 * FADE_SAMPLES
 
 
 @pytest.mark.parametrize("recording", ["resumed", "hesitation"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dora_voice.messages import Audio, Control, Played, Segment, Text
+from dora_voice.messages import Audio, Control, Played, Text
 from dora_voice.testing import Driver, tone
 from dora_voice_sink.files import Journal, ReplyFiles, file_name
 from dora_voice_sink.node import PORTS
@@ -132,6 +132,46 @@ def test_what_was_said_too_soon_is_counted(sink, capsys):
     assert "taken back: 1 tokens, 1.5 s of audio" in capsys.readouterr().out
 
 
+def test_what_was_taken_back_is_no_turn_in_the_summary(sink, capsys):
+    sink.feed(said("user_text", "I would"), control("commit"), said("reply_text", "Yes?"), played(480, 2))
+    sink.feed(control("start", 2), control("flush", 2), played(600, 2, fin=True), control("drop", 1))
+    sink.feed(said("user_text", "I would like tea.", 2), control("commit", 2))
+    sink.feed(said("user_text", "", 3, rejected="noise", speculative=True), control("drop", 3))
+    sink.run()
+    sink.scheduler.close()
+    shown = capsys.readouterr().out
+    assert "summary: 1 user turns, 0 replies, 0 interrupted, 0 rejected as no speech" in shown
+    assert [line.split("you  ")[1] for line in shown.splitlines() if "you  " in line] == [
+        "I would",
+        "(interrupts)",
+        "(taken back)",
+        "I would like tea.",
+    ]
+
+
+def test_a_turn_without_an_end_is_kept_up_to_a_limit_and_told_once(sink, tmp_path):
+    for port in ("user_text", "reply_text"):
+        sink.feed(*(said(port, "x" * 40_000, seq=seq, fin=seq == 4) for seq in range(5)))
+    sink.feed(played(480, 200_000, fin=True))
+    sink.run()
+    assert [line["error"] for line in lines(tmp_path, "error")] == [
+        f"too long: 100000 characters of {output} are kept" for output in ("stt.text", "llm.text")
+    ]
+    assert [(line["role"], len(line["text"])) for line in lines(tmp_path, "turn")] == [
+        ("user", 100_000),
+        ("assistant", 100_000),
+    ]
+    assert sum(len(line["text"]) for line in lines(tmp_path, "reply")) == 200_000
+
+
+def test_replies_whose_end_never_comes_do_not_pile_up(sink):
+    replies = sink.stage._replies
+    for number in range(4096 + 300):
+        sink.feed(sound(tone(1), 0, number))
+        sink.run()
+    assert len(replies._open) + len(replies._refused) == 4096
+
+
 def test_no_speech_is_no_turn_and_an_error_is_told_once(sink, tmp_path):
     sink.feed(said("user_text", "", 1, rejected="noise"), said("reply_text", "", 1), played(0, None, 1, fin=True))
     error = "RuntimeError: broken"
@@ -190,10 +230,6 @@ def test_sessions_do_not_mix(sink, tmp_path):
         sink.feed(said("user_text", f"{session}{seq}", seq=seq // 2, fin=seq > 1, session_id=session))
     sink.run()
     assert {line["session_id"]: line["text"] for line in lines(tmp_path, "turn")} == {"a": "a0a2", "b": "b1b3"}
-
-
-def test_the_segment_is_named_by_both_ids():
-    assert Segment("a", 1)._asdict() == {"session_id": "a", "segment_id": 1}
 
 
 def test_what_the_user_said_in_a_flushed_segment_stays_said_and_what_never_happened_does_not(sink, tmp_path):

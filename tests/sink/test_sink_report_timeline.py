@@ -124,12 +124,12 @@ def test_what_was_dropped_is_shown_as_such_and_what_continues_it_says_so():
             entry(1, "start", 1),
             entry(2, "hypothesis", 1, text="I would"),
             entry(3, "drop", 1),
-            entry(3, "start", 2, continues="1"),
+            entry(3, "start", 2, continues=1),
             entry(5, "commit", 2),
         ]
     ).exchanges
     assert (first.drop_s, first.commit_s, first.guesses[-1].text) == (3, None, "I would")
-    assert second.continues == "1"
+    assert second.continues == 1
 
 
 def test_without_the_sources_clock_everything_is_when_it_was_told():
@@ -174,6 +174,11 @@ def test_a_short_conversation_is_one_row_and_a_long_one_is_set_in_rows_of_equal_
 def test_a_row_in_which_nothing_happened_is_left_out():
     first, second = rows(panel(entry(0, "commit", 1), entry(200, "commit", 2)), 90)
     assert (first, second) == (Row(0, 30), Row(180, 210, skipped_s=150))
+
+
+def test_a_row_in_which_somebody_only_waits_for_the_reply_is_shown():
+    waiting = panel(entry(0, "commit"), *played(200.0, 0, 5))
+    assert [row.begin_s for row in rows(waiting, 90)] == [0, 30, 60, 90, 120, 150, 180]
 
 
 @pytest.mark.parametrize("length_s", [5, 18, 30, 120, 3600, 1e6])

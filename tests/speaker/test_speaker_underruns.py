@@ -32,7 +32,7 @@ def add(one: Playback, samples: int, segment_id: int = 1, fin: bool = False, spe
 
 def underruns(one: Playback) -> list[Underruns]:
     """Of each reply that has ended."""
-    return [report.underruns for report in one.take_reports() if report.is_last]
+    return [report.underruns for report in iter(one.next_report, None) if report.is_last]
 
 
 def test_each_silence_before_more_audio_counts_once(one: Playback) -> None:

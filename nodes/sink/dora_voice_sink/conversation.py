@@ -27,6 +27,8 @@ OUTPUTS = {
 
 MOST_SEGMENTS = 4096
 MOST_NUMBERS = 1000
+LONGEST_TEXT = 100_000
+"""Characters of a turn: two hours of speech."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,9 @@ class _Turns:
     is_cut: bool = False
     errors: set[str] = field(default_factory=set)
     """Those reported: an error travels on with its segment, and comes in once from each stage."""
+
+    def text(self, port: str) -> str:
+        return self.user if port == "user_text" else self.reply
 
     def awaits(self, port: str) -> bool:
         """Whether there is something that is to come on this input, or its end."""
@@ -168,7 +173,6 @@ class Conversation:
         """Nothing more comes of this session: reports what is missing, and writes the turns that are not."""
         for stream in self._reassembly.streams(session_id):
             yield from self._take_released(self._reassembly.finish(stream))
-            yield from self._cut(stream)
         for segment in [segment for segment in self._turns if segment.session_id == session_id]:
             yield from self._close_turns(segment)
 
@@ -216,6 +220,8 @@ class Conversation:
             segment, port = one.stream
             if isinstance(one, Gap):
                 yield Event(segment, "gap", {"output": OUTPUTS[port], "missing": _missing(one)})
+                if one.last is None:
+                    yield from self._cut(one.stream)
             elif isinstance(one, Piece):
                 yield from self._take_piece(segment, port, one.item)
             elif isinstance(one, Whole):
@@ -226,6 +232,8 @@ class Conversation:
         turns.is_committed |= not message.speculative
         if message.error is not None:
             yield from self._report(segment, port, message.error)
+        if isinstance(message, Text) and len(turns.text(port)) + len(message.text) > LONGEST_TEXT:
+            yield from self._report(segment, port, f"too long: {LONGEST_TEXT} characters of {OUTPUTS[port]} are kept")
         if isinstance(message, Audio):
             if message.samples.size and not turns.audio_samples:
                 yield Event(segment, "audio", {"samples": 0})
@@ -235,7 +243,7 @@ class Conversation:
                 turns.is_cut, turns.reply_error = True, turns.reply_error or message.error
             yield ReplySound(segment, message.samples, message.sample_rate)
         elif isinstance(message, Text) and port == "user_text":
-            turns.user += message.text
+            turns.user = (turns.user + message.text)[:LONGEST_TEXT]
             turns.user_error = message.error
             if message.rejected is not None:
                 yield Event(segment, "rejected", {"reason": message.rejected})
@@ -243,7 +251,7 @@ class Conversation:
             if message.text:
                 turns.reply_fragments += 1
                 yield Event(segment, "reply", {"text": message.text})
-            turns.reply += message.text
+            turns.reply = (turns.reply + message.text)[:LONGEST_TEXT]
             turns.reply_error = message.error
 
     def _take_whole(self, segment: Segment, port: str) -> Iterator[Outcome]:

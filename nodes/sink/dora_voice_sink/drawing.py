@@ -75,7 +75,7 @@ def lanes(panel: Panel) -> Lanes:
 def row_svg(panel: Panel, row: Row, columns: int) -> str:
     """`columns`: pairs of lowest and highest sample that a waveform may have."""
     scale, places = Scale(row), lanes(panel)
-    shown = [exchange for exchange in panel.conversation.exchanges if _is_in(exchange, row)]
+    shown = [exchange for exchange in panel.conversation.exchanges if any(row.shows(*span) for span in exchange.spans)]
     name = f"Timeline from {clock(row.begin_s)} to {clock(row.end_s)}"
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {places.height}" role="img" aria-label="{name}">',
@@ -90,15 +90,6 @@ def row_svg(panel: Panel, row: Row, columns: int) -> str:
         "</svg>",
     ]
     return "".join(parts)
-
-
-def _is_in(exchange: Exchange, row: Row) -> bool:
-    spans = [(exchange.begin_s, exchange.spoken_until_s or exchange.begin_s)]
-    spans += [(piece.begin_s, piece.end_s) for piece in exchange.pieces]
-    spans += [(said.t_s, said.t_s) for said in (*exchange.guesses, *exchange.fragments)]
-    if exchange.commit_s is not None and exchange.first_sound_s is not None:
-        spans.append((exchange.commit_s, exchange.first_sound_s))
-    return any(row.shows(*span) for span in spans)
 
 
 def _axis(row: Row, scale: Scale, places: Lanes) -> Iterator[str]:
@@ -154,8 +145,9 @@ def _spoken(shown: list[Exchange], scale: Scale, places: Lanes) -> Iterator[str]
         x, end = scale.x(exchange.begin_s), scale.x(exchange.begin_s if end_s is None else end_s)
         gone = "gone" if exchange.drop_s is not None or exchange.rejected is not None else ""
         title = f"segment {exchange.segment_id}, from {clock(exchange.begin_s)}"
+        title += "" if exchange.commit_s is None else f", committed at {clock(exchange.commit_s)}"
+        title += "" if exchange.drop_s is None else f", dropped at {clock(exchange.drop_s)}"
         if end_s is not None:
-            title += f", {'dropped' if exchange.drop_s is not None else 'committed'} at {clock(end_s)}"
             yield _bar(x, end, places.spoken + 6, f"user {gone}", title)
         if exchange.commit_s is not None and scale.row.shows(exchange.commit_s, exchange.commit_s):
             at = f'cx="{_number(end)}" cy="{places.spoken + 9}" r="4"'
@@ -239,13 +231,13 @@ def _word_ticks(exchange: Exchange, scale: Scale, y: float) -> str:
 
 
 def _wait(exchange: Exchange, scale: Scale, y: float) -> Iterator[str]:
-    begin_s, end_s = exchange.commit_s, exchange.first_sound_s
-    if begin_s is None or end_s is None or end_s <= begin_s or not scale.row.shows(begin_s, end_s):
+    begin_s, wait_s = exchange.commit_s, exchange.sound_latency_s
+    if begin_s is None or not wait_s or not scale.row.shows(begin_s, begin_s + wait_s):
         return
-    x, end = scale.x(begin_s), scale.x(end_s)
+    x, end = scale.x(begin_s), scale.x(begin_s + wait_s)
     yield f'<path class="wait" d="M{_number(x)} {_number(y - 3)}v6m0 -3H{_number(end)}"/>'
     if end - x > 44:
-        yield f'<text class="wait" x="{_number((x + end) / 2)}" y="{_number(y - 5)}">{duration(end_s - begin_s)}</text>'
+        yield f'<text class="wait" x="{_number((x + end) / 2)}" y="{_number(y - 5)}">{duration(wait_s)}</text>'
 
 
 def _of_row(exchange: Exchange, row: Row) -> tuple[str, str, str]:

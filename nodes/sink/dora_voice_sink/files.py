@@ -91,11 +91,8 @@ class ReplyFiles:
                 log.error("session=%s segment=%d: not written, %d replies are open", *segment, MOST_OPEN)
                 self._refused.add(segment)
                 return
-            path = self._folder / f"reply-{file_name(segment.session_id)}-{segment.segment_id}.wav"
-            self._open[segment] = (
-                WavFile(path, SPEAKER_RATE_HZ, goes_on=self._goes_on),
-                RateConverter(SPEAKER_RATE_HZ),
-            )
+            file = WavFile(reply_path(self._folder, segment), SPEAKER_RATE_HZ, goes_on=self._goes_on)
+            self._open[segment] = file, RateConverter(SPEAKER_RATE_HZ)
         file, converter = self._open[segment]
         file.write(converter.process(samples, sample_rate))
 
@@ -115,6 +112,10 @@ class ReplyFiles:
     def close(self) -> None:
         for segment in list(self._open):
             self.finish(segment)
+
+
+def reply_path(folder: Path, segment: Segment) -> Path:
+    return folder / f"reply-{file_name(segment.session_id)}-{segment.segment_id}.wav"
 
 
 def file_name(session_id: str) -> str:

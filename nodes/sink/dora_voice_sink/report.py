@@ -16,7 +16,7 @@ import numpy as np
 
 from dora_voice.messages import Segment
 from dora_voice_sink import picture
-from dora_voice_sink.files import file_name
+from dora_voice_sink.files import reply_path
 from dora_voice_sink.page import page
 from dora_voice_sink.record import ReportError, read_journal
 from dora_voice_sink.scene import Panel
@@ -78,8 +78,7 @@ def _panel(folder: Path, conversation: Conversation, recording: Peaks | None, re
 
 
 def _reply(folder: Path, session_id: str, exchange: Exchange, remarks: list[str]) -> Peaks | None:
-    segment = Segment(session_id, exchange.segment_id)
-    return _sound(folder / f"reply-{file_name(segment.session_id)}-{segment.segment_id}.wav", remarks)
+    return _sound(reply_path(folder, Segment(session_id, exchange.segment_id)), remarks)
 
 
 def _sound(path: Path, remarks: list[str]) -> Peaks | None:

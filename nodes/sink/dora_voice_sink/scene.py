@@ -60,7 +60,7 @@ def rows(panel: Panel, most: int) -> list[Row]:
     """At most `most` rows of equal length, without those in which nothing happened."""
     begin_s, end_s = math.floor(panel.begin_s), max(panel.end_s, panel.begin_s + 5)
     if end_s - begin_s <= SHORT_S:
-        return [Row(min(begin_s, panel.begin_s), math.ceil(end_s))]
+        return [Row(begin_s, math.ceil(end_s))]
     row_s = next((row_s for row_s in ROWS_S if (end_s - begin_s) / row_s <= most), math.ceil((end_s - begin_s) / most))
     count = math.ceil((end_s - begin_s) / row_s)
     busy = sorted({number for span in _busy(panel.conversation) for number in _numbers(*span, begin_s, row_s, count)})
@@ -74,9 +74,7 @@ def rows(panel: Panel, most: int) -> list[Row]:
 
 def _busy(conversation: Conversation) -> Iterator[tuple[float, float]]:
     for exchange in conversation.exchanges:
-        yield exchange.begin_s, exchange.spoken_until_s or exchange.begin_s
-        yield from ((piece.begin_s, piece.end_s) for piece in exchange.pieces)
-        yield from ((said.t_s, said.t_s) for said in (*exchange.guesses, *exchange.fragments))
+        yield from exchange.spans
     yield from ((mark.t_s, mark.end_s or mark.t_s) for mark in conversation.marks)
 
 

@@ -23,6 +23,8 @@ class Transcript:
         self._committed_s: dict[Segment, float] = {}
         self._latencies_ms: list[float] = []
         self._counts: Counter[str] = Counter()
+        self._counts_of: dict[Segment, Counter[str]] = {}
+        """What a drop takes back."""
         self._wasted_fragments, self._wasted_s = 0, 0.0
 
     def of(self, t_s: float, outcome: Outcome) -> Iterator[str]:
@@ -38,23 +40,32 @@ class Transcript:
     def _of_event(self, t_s: float, event: Event) -> Iterator[str]:
         values = event.values
         if event.event == "turn" and values["role"] == "user":
-            self._counts["user turns"] += 1
+            self._count(event.segment, "user turns")
             yield _line(t_s, event.segment, "you", values["text"] or f"({values['error']})")
         elif event.event == "turn":
-            self._counts["replies"] += 1
-            self._counts["interrupted"] += "heard" in values and "error" not in values
+            self._count(event.segment, "replies")
+            if "heard" in values and "error" not in values:
+                self._count(event.segment, "interrupted")
             yield from self._show(t_s, event.segment, values.get("heard", values["text"]))
             self._shown.pop(event.segment, None)
         elif event.event == "commit":
             _remember(self._committed_s, event.segment, t_s)
         elif event.event == "flush":
             yield _line(t_s, event.segment, "you", "(interrupts)")
+        elif event.event == "drop" and (counts := self._counts_of.pop(event.segment, None)):
+            self._counts -= counts
+            if counts["user turns"]:
+                yield _line(t_s, event.segment, "you", "(taken back)")
         elif event.event in ("error", "gap"):
             self._counts[f"{event.event}s"] += 1
             detail = values.get("error") or f"{len(values['missing'])} fragments never came"
             yield _line(t_s, event.segment, "!", f"{values['output']}: {detail}")
         elif event.event == "rejected":
-            self._counts["rejected as no speech"] += 1
+            self._count(event.segment, "rejected as no speech")
+
+    def _count(self, segment: Segment, what: str) -> None:
+        self._counts[what] += 1
+        _remember(self._counts_of, segment, self._counts_of.get(segment, Counter()) + Counter([what]))
 
     def _of_heard(self, t_s: float, heard: Heard) -> Iterator[str]:
         """The part of the reply that was heard since, up to the end of a clause."""

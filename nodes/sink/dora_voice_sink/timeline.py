@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dora_voice.messages import SPEAKER_RATE_HZ
@@ -63,7 +63,7 @@ class Exchange:
     cut_s: float | None = None
     flush_s: float | None = None
     """When it was flushed by a later one, and when it flushed earlier ones."""
-    continues: str | None = None
+    continues: int | None = None
     rejected: str | None = None
     user: Turn | None = None
     reply: Turn | None = None
@@ -92,6 +92,15 @@ class Exchange:
     @property
     def first_sound_s(self) -> float | None:
         return self.pieces[0].begin_s if self.pieces else None
+
+    @property
+    def spans(self) -> Iterator[tuple[float, float]]:
+        """When something of it happened, the wait for its first sound included."""
+        yield self.begin_s, self.spoken_until_s or self.begin_s
+        yield from ((piece.begin_s, piece.end_s) for piece in self.pieces)
+        yield from ((said.t_s, said.t_s) for said in (*self.guesses, *self.fragments))
+        if self.commit_s is not None and self.sound_latency_s is not None:
+            yield self.commit_s, self.commit_s + self.sound_latency_s
 
     @property
     def transcript_latency_s(self) -> float | None:
@@ -203,7 +212,7 @@ def _exchange(segment_id: int, entries: list[Entry], flushes: list[Entry], offse
         drop_s=_time_s(first.get("drop")),
         cut_s=_cut_s(segment_id, entries, flushes, reply, over),
         flush_s=_time_s(first.get("flush")),
-        continues=first["start"].text("continues") if "start" in first else None,
+        continues=_continues(first.get("start")),
         rejected=first["rejected"].text("reason") if "rejected" in first else None,
         user=turns.get("user"),
         reply=reply,
@@ -215,6 +224,11 @@ def _exchange(segment_id: int, entries: list[Entry], flushes: list[Entry], offse
         over_s=_time_s(over),
         errors=tuple(entry.text("error") or "unknown" for entry in entries if entry.event == "error"),
     )
+
+
+def _continues(start: Entry | None) -> int | None:
+    segment_id = start.number("continues") if start else None
+    return None if segment_id is None else int(segment_id)
 
 
 def _turn(entry: Entry) -> Turn:

@@ -7,6 +7,7 @@ full level once, whatever the pauses, and `played` counts these alone.
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,6 +21,10 @@ from dora_voice_speaker.reply import Reply, Underruns
 REPORT_SAMPLES = SPEAKER_RATE_HZ // 10
 LONGEST_STARVING = 10 * SPEAKER_RATE_HZ
 MOST_PAUSES = 64
+MOST_REPLIES = 256
+"""That wait at once."""
+MOST_REMEMBERED = 1024
+"""Replies that are over, kept so that what comes late of them is recognised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +39,40 @@ class Report:
 
 
 class Playback:
-    """Replies are played one after the other. Cuts and reports come out of `take_reports`."""
+    """Replies are played one after the other. Cuts and reports come out of `next_report`."""
 
     def __init__(self, longest_pause_samples: int, longest_queue_samples: int) -> None:
-        self.dropped_samples = 0
+        self.dropped: Counter[str] = Counter()
+        """Samples that are not played, by the reason."""
         self.underruns = Underruns()
         """Of the replies that have ended."""
         self._longest_pause = longest_pause_samples
         self._longest_queue = longest_queue_samples
         self._replies: dict[int, Reply] = {}
+        self._over: OrderedDict[int, None] = OrderedDict()
+        """Replies that have ended, been cut or given up."""
         self._pauses: dict[int, int] = {}
         """Held segments, also those whose audio has not come yet, and for how many samples."""
         self._fade: Samples = EMPTY
         """Is played before anything else."""
         self._sounding: int | None = None
         """The segment that is heard at its full level now, or when the fade is over."""
-        self._reports: list[Report] = []
+        self._reports: deque[Report] = deque()
 
-    def add(self, segment_id: int, samples: Samples, text_end: int | None, *, fin: bool, speculative: bool) -> None:
-        """Queues 24 kHz samples of a segment; what doesn't fit in the queue is counted in `dropped_samples`."""
+    def add(
+        self,
+        segment_id: int,
+        samples: Samples,
+        text_end: int | None,
+        *,
+        rate_hz: int = SPEAKER_RATE_HZ,
+        fin: bool,
+        speculative: bool,
+    ) -> None:
+        """Queues samples of a segment. What comes too late or doesn't fit is counted in `dropped`."""
+        if segment_id in self._over:
+            self.dropped["the reply is over"] += len(samples)
+            return
         reply = self._replies.setdefault(segment_id, Reply(is_held=speculative))
         reply.is_complete |= fin
         if text_end is not None and reply.text_end is None:
@@ -60,8 +80,12 @@ class Playback:
             reply.text_end = 0
         if not speculative:
             reply.is_held = False
-        if self.queued + len(samples) > self._longest_queue:
-            self.dropped_samples += len(samples)
+        samples = reply.converted(samples, rate_hz, fin=fin)
+        if len(self._replies) > MOST_REPLIES:
+            self.dropped[f"{MOST_REPLIES} replies wait"] += len(samples)
+            self._end(segment_id)
+        elif self.queued + len(samples) > self._longest_queue:
+            self.dropped["QUEUE_MAX_S is reached"] += len(samples)
         else:
             reply.add(samples, text_end)
 
@@ -112,6 +136,12 @@ class Playback:
         return sum(reply.queued for reply in self._replies.values())
 
     @property
+    def is_timed(self) -> bool:
+        """While nothing is ready: whether mere time changes that. A pause ends, a reply is given up."""
+        segment_id, reply = next(iter(self._replies.items()), (0, None))
+        return reply is not None and not reply.is_held and (segment_id in self._pauses or len(self._replies) > 1)
+
+    @property
     def ready(self) -> int:
         """Samples that nothing holds back."""
         ready = len(self._fade)
@@ -135,10 +165,9 @@ class Playback:
             self._sounding = None
         return sound
 
-    def take_reports(self) -> list[Report]:
-        """What there is to report since the last call."""
-        reports, self._reports = self._reports, []
-        return reports
+    def next_report(self) -> Report | None:
+        """What there is to report, one by one."""
+        return self._reports.popleft() if self._reports else None
 
     def _let_pause_pass(self, samples: int) -> None:
         segment_id, reply = next(iter(self._replies.items()), (0, None))
@@ -191,5 +220,8 @@ class Playback:
     def _end(self, segment_id: int) -> None:
         reply = self._replies.pop(segment_id)
         self._pauses.pop(segment_id, None)
+        self._over[segment_id] = None
+        if len(self._over) > MOST_REMEMBERED:
+            self._over.popitem(last=False)
         self.underruns += reply.underruns
         self._reports.append(Report(segment_id, reply.played, reply.text_end, True, reply.underruns))

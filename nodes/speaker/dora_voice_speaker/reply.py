@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dora_voice.audio import EMPTY, Samples
+from dora_voice.audio import EMPTY, RateConverter, Samples
+from dora_voice.messages import SPEAKER_RATE_HZ
 from dora_voice_speaker.fade import FADE_SAMPLES
 
 
@@ -40,12 +41,18 @@ class Reply:
     """The last samples that were played, as many as a fade takes."""
     starved: int = 0
     """For how many samples it has had nothing to play, while another reply waits."""
+    _converter: RateConverter = field(default_factory=lambda: RateConverter(SPEAKER_RATE_HZ))
     _silence: int = 0
     """For how many samples it has had nothing to play after it had begun."""
     _underruns: Underruns = Underruns()
     _chunks: deque[tuple[Samples, int | None]] = field(default_factory=deque)
     _offset: int = 0
     """Samples already played of the first chunk."""
+
+    def converted(self, samples: Samples, rate_hz: int, *, fin: bool) -> Samples:
+        """The next samples at 24 kHz; `fin` with the last."""
+        converted = self._converter.process(samples, rate_hz) if len(samples) else samples
+        return np.concatenate([converted, self._converter.flush()]) if fin else converted
 
     def add(self, samples: Samples, text_end: int | None) -> None:
         """Queues samples; `text_end` is where the text is when they have been played."""

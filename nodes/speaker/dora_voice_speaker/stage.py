@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from collections.abc import Generator
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dora_voice.audio import RateConverter
 from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Message, Played, Segment
 from dora_voice.stage import Surroundings, Wait, Work
 from dora_voice_speaker.playback import Playback, Report
@@ -18,8 +18,8 @@ log = logging.getLogger("dora_voice.speaker")
 
 TICK_MS = 10
 MOST_SAMPLES_AT_ONCE = SPEAKER_RATE_HZ
-MOST_IDLE = 256
-"""Sessions that are kept although nothing of them is waiting to be played."""
+MOST_SESSIONS = 256
+LOG_EVERY = 1000
 
 
 class Backend(Protocol):
@@ -43,7 +43,7 @@ class SpeakerStage:
         self._longest_pause = longest_pause_ms * SPEAKER_RATE_HZ // 1000
         self._longest_queue = longest_queue_s * SPEAKER_RATE_HZ
         self._playbacks: dict[str, Playback] = {}
-        self._converters: dict[Segment, RateConverter] = {}
+        self._cut_sessions = 0
 
     def started(self, surroundings: Surroundings) -> None:
         self._clock = surroundings.clock
@@ -64,13 +64,10 @@ class SpeakerStage:
                     self._playbacks[session_id].resume(segment_id)
 
     def flushed(self, segment: Segment) -> None:
-        for older in [known for known in self._converters if known.is_older_than(segment)]:
-            del self._converters[older]
         if playback := self._playbacks.get(segment.session_id):
             playback.flush(segment.segment_id)
 
     def dropped(self, segment: Segment) -> None:
-        self._converters.pop(segment, None)
         if playback := self._playbacks.get(segment.session_id):
             playback.drop(segment.segment_id)
 
@@ -85,7 +82,7 @@ class SpeakerStage:
                     # Replies without a sample end here.
                     self._play(0)
                     yield from self._report()
-                    yield Wait()
+                    due = yield from self._wait()
             else:
                 yield Wait(at_most_ms=TICK_MS)
                 due = round((self._clock() - began_s) * SPEAKER_RATE_HZ) - played
@@ -96,38 +93,59 @@ class SpeakerStage:
 
     def finish(self, session_id: str) -> Work:
         """Plays the last reply to its end."""
-        if not (playback := self._playbacks.get(session_id)):
-            return
-        playback.complete()
-        while playback.is_busy:
-            yield Wait()
+        if playback := self._playbacks.get(session_id):
+            playback.complete()
+        while (playback := self._playbacks.get(session_id)) and playback.is_busy:
+            # When a fade is over, nothing is reported that would wake us.
+            yield Wait(at_most_ms=TICK_MS)
         yield from self._report()
 
     def ended(self, session_id: str) -> None:
         self._playbacks.pop(session_id, None)
-        for segment in [segment for segment in self._converters if segment.session_id == session_id]:
-            del self._converters[segment]
 
     def close(self) -> None:
         self._backend.close()
 
     def _playback(self, session_id: str) -> Playback:
+        """That of this session, which is the newest now."""
         if session_id not in self._playbacks:
-            for idle in [known for known, playback in self._playbacks.items() if not playback.is_busy][:-MOST_IDLE]:
-                del self._playbacks[idle]
-            self._playbacks[session_id] = Playback(self._longest_pause, self._longest_queue)
-        return self._playbacks[session_id]
+            self._make_room()
+        playback = self._playbacks.pop(session_id, None) or Playback(self._longest_pause, self._longest_queue)
+        self._playbacks[session_id] = playback
+        return playback
+
+    def _make_room(self) -> None:
+        if len(self._playbacks) < MOST_SESSIONS:
+            return
+        oldest = min(self._playbacks, key=lambda session_id: self._playbacks[session_id].is_busy)
+        if self._playbacks[oldest].is_busy:
+            self._cut_sessions += 1
+            if self._cut_sessions % LOG_EVERY == 1:
+                log.warning(
+                    "session=%s: cut, %d are the most at once (%d cut so far)",
+                    *(oldest, MOST_SESSIONS, self._cut_sessions),
+                )
+        del self._playbacks[oldest]
 
     def _queue(self, playback: Playback, audio: Audio) -> None:
-        dropped = playback.dropped_samples
-        converter = self._converters.setdefault(audio.segment, RateConverter(SPEAKER_RATE_HZ))
-        samples = converter.process(audio.samples, audio.sample_rate) if audio.samples.size else audio.samples
-        if audio.fin:
-            samples = np.concatenate([samples, converter.flush()])
-            del self._converters[audio.segment]
-        playback.add(audio.segment.segment_id, samples, audio.text_end, fin=audio.fin, speculative=audio.speculative)
-        if playback.dropped_samples and not dropped:
-            log.warning("session=%s: %d samples wait: QUEUE_MAX_S is reached", audio.session_id, playback.queued)
+        session_id, segment_id = audio.segment
+        known = set(playback.dropped)
+        playback.add(
+            segment_id,
+            audio.samples,
+            audio.text_end,
+            rate_hz=audio.sample_rate,
+            fin=audio.fin,
+            speculative=audio.speculative,
+        )
+        for reason in playback.dropped.keys() - known:
+            log.warning("session=%s segment=%d: audio is dropped: %s", session_id, segment_id, reason)
+
+    def _wait(self) -> Generator[Wait, Any, int]:
+        """Until there may be more to play. Returns for how many samples, where what waits goes by time."""
+        began_s, is_timed = self._clock(), any(playback.is_timed for playback in self._playbacks.values())
+        yield Wait(at_most_ms=TICK_MS if is_timed else None)
+        return round((self._clock() - began_s) * SPEAKER_RATE_HZ) if is_timed else 0
 
     def _play(self, samples: int) -> None:
         mixed = np.zeros(samples, np.float32)
@@ -136,11 +154,17 @@ class SpeakerStage:
         self._backend.play(mixed)
 
     def _report(self) -> Work:
-        for session_id, playback in list(self._playbacks.items()):
-            for report in playback.take_reports():
+        """One by one: `finish` may come in between, and sends the rest."""
+        while played := self._next_report():
+            yield played
+
+    def _next_report(self) -> Played | None:
+        for session_id, playback in self._playbacks.items():
+            if report := playback.next_report():
                 if report.underruns.times and not self._is_fast:
                     _log_underruns(session_id, report, playback.underruns)
-                yield _played(session_id, report)
+                return _played(session_id, report)
+        return None
 
 
 def _log_underruns(session_id: str, report: Report, of_session: Underruns) -> None:

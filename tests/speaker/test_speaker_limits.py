@@ -1,0 +1,95 @@
+"""Whatever comes, and whatever doesn't, the speaker's memory has a limit, and a reply ends once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dora_voice.messages import Audio
+from dora_voice.testing import Driver
+from dora_voice_speaker.backends import NullSpeaker
+from dora_voice_speaker.node import PORTS
+from dora_voice_speaker.playback import LONGEST_STARVING, MOST_REMEMBERED, MOST_REPLIES, Playback, Report
+from dora_voice_speaker.stage import MOST_SESSIONS, SpeakerStage
+
+
+@pytest.fixture
+def one() -> Playback:
+    return Playback(longest_pause_samples=10**9, longest_queue_samples=10**9)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver(SpeakerStage(NullSpeaker(), is_fast=False, longest_pause_ms=4000, longest_queue_s=60), PORTS)
+
+
+def add(one: Playback, segment_id: int, samples: int, text_end: int | None = None, fin: bool = False) -> None:
+    one.add(segment_id, np.ones(samples, np.float32), text_end, fin=fin, speculative=False)
+
+
+def reports(one: Playback) -> list[Report]:
+    return list(iter(one.next_report, None))
+
+
+def audio(session_id: str, segment_id: int, samples: int = 240, fin: bool = False) -> Audio:
+    sound = np.ones(samples, np.float32)
+    return Audio(port="audio", samples=sound, sample_rate=16_000, session_id=session_id, segment_id=segment_id, fin=fin)
+
+
+def test_a_reply_that_was_given_up_does_not_come_back(one: Playback) -> None:
+    add(one, 1, 2400)
+    add(one, 2, 2400, fin=True)
+    one.play(2 * 2400 + LONGEST_STARVING + 1)
+    one.play(2400)
+    assert [(report.segment_id, report.samples) for report in reports(one) if report.is_last] == [(1, 2400), (2, 2400)]
+    add(one, 1, 2400)
+    add(one, 1, 2400, fin=True)
+    assert not one.play(5000).any()
+    assert reports(one) == []
+    assert one.dropped == {"the reply is over": 4800}
+
+
+def test_what_is_remembered_of_replies_that_are_over_has_a_limit(one: Playback) -> None:
+    for segment_id in range(MOST_REMEMBERED + 9):
+        add(one, segment_id, 1, fin=True)
+        one.play(1)
+    assert list(one._over) == list(range(9, MOST_REMEMBERED + 9))
+
+
+def test_replies_without_an_end_do_not_pile_up_and_one_too_many_has_ended_unheard(one: Playback) -> None:
+    for segment_id in range(3000):
+        add(one, segment_id, 1, text_end=4)
+    assert len(one._replies) == MOST_REPLIES
+    assert reports(one) == [Report(segment_id, 0, 0, is_last=True) for segment_id in range(MOST_REPLIES, 3000)]
+    assert one.dropped == {"256 replies wait": 3000 - MOST_REPLIES}
+
+
+def test_a_session_of_replies_without_an_end_costs_one_log_line(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.feed(*(audio("a", segment_id) for segment_id in range(3000)))
+    driver.run()
+    assert caplog.messages == ["session=a segment=256: audio is dropped: 256 replies wait"]
+
+
+def test_sessions_without_an_end_are_cut_when_they_are_too_many_and_the_one_that_is_heard_goes_on(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(600):
+        driver.feed(audio("heard", 1), audio(str(number), 1))
+        driver.run()
+    kept = driver.stage._playbacks
+    assert list(kept) == [*(str(number) for number in range(601 - MOST_SESSIONS, 599)), "heard", "599"]
+    assert kept["heard"].queued + 960 > 600 * 360 > kept["heard"].queued
+    assert caplog.messages == ["session=0: cut, 256 are the most at once (1 cut so far)"]
+
+
+def test_a_session_that_is_cut_while_it_finishes_has_finished(driver: Driver) -> None:
+    driver.feed(
+        audio("a", 1, 48_000, fin=True),
+        Audio(port="audio", samples=np.zeros(0, np.float32), sample_rate=24_000, session_id="a", finish=True),
+    )
+    driver.run()
+    driver.feed(*(audio(str(number), 1, 48_000) for number in range(MOST_SESSIONS)))
+    (last,) = [sent for sent in driver.advance(100) if sent.finish]
+    assert last.session_id == "a"
