@@ -1,13 +1,17 @@
 """dataflow.yml itself under the real dora, with the real models and real recordings."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import soundfile
 from dora_run import ROOT, dora_run
 from listening import plain_words, transcribed, word_errors
+from transformers import AutoTokenizer
 
+from dora_voice_llm import weights
+from dora_voice_llm.config import SYSTEM_PROMPT
 from dora_voice_speaker.fade import FADE_SAMPLES
 
 RECORDINGS = ROOT / "tests/recordings"
@@ -85,7 +89,7 @@ def test_a_hum_pauses_the_reply_and_every_sample_of_it_is_heard(tmp_path):
 
 @pytest.mark.parametrize("recording", ["resumed", "hesitation"])
 def test_a_pause_within_a_sentence_leaves_one_turn_and_no_trace_of_its_first_half(tmp_path, recording):
-    events, _ = hold(recording, tmp_path)
+    events, shown = hold(recording, tmp_path)
     taken_back = {event["segment_id"] for event in events if event["event"] == "drop"}
     assert taken_back
     (said,) = [turn for turn in turns(events, "user") if turn["segment_id"] not in taken_back]
@@ -94,6 +98,17 @@ def test_a_pause_within_a_sentence_leaves_one_turn_and_no_trace_of_its_first_hal
     assert answer["segment_id"] == said["segment_id"]
     too_soon = [e["samples"] for e in events if e["event"] == "played" and e["segment_id"] in taken_back]
     assert max(too_soon, default=0) <= 0.5 * 24_000
+    # What the cache held when it answered is what a first turn with this text takes, to the token.
+    turn = re.search(rf"segment={said['segment_id']} prefilled=(\d+) ahead=(\d+) reused=(\d+)", shown)
+    assert turn
+    assert sum(map(int, turn.groups())) == len(first_prompt(said["text"]))
+
+
+def first_prompt(text):
+    """The tokens that the llm has to read before it can answer this."""
+    tokenizer = AutoTokenizer.from_pretrained(weights.installed())
+    messages = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": text}]
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
 
 
 def test_short_answers_are_four_turns(tmp_path):
