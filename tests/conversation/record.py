@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 from conversation.network import OUTSIDE
-from conversation.talking import MEANT, Utterance, answer, levels, reply_level, words
+from conversation.talking import MEANT, Utterance, answer, reply_level, spoken, words
 from numpy.typing import NDArray
 
 from dora_voice.audio import EMPTY, Samples
 from dora_voice.heard import heard_of
-from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Message, Played, Text
+from dora_voice.messages import SPEAKER_RATE_HZ, Audio, Control, Message, Played, Text, is_bare_finish
 from dora_voice.testing import SampleClock
 
 ENDING = ("vad/speech", "stt/text", "stt/hypothesis", "llm/text", "tts/audio", "speaker/played")
@@ -55,6 +55,8 @@ class Record:
         self.sound: list[Samples] = []
         self.moments: Counter[str] = Counter()
         self.problems: list[str] = []
+        self.finished: set[str] = set()
+        """Outputs on which the session's last message came."""
         self.dead = Dead()
         """By all that the vad said."""
         self._known_dead: defaultdict[str, Dead] = defaultdict(Dead)
@@ -69,6 +71,9 @@ class Record:
 
     def note_sent(self, node: str, message: Message) -> None:
         output = f"{node}/{message.port}"
+        if is_bare_finish(message):
+            self.finished.add(output)
+            return
         self._sent.append((self.clock(), output, message))
         if message.segment_id is not None:
             self._of[output, message.segment_id].append(message)
@@ -84,6 +89,8 @@ class Record:
             self.moments["almost over"] += 1
 
     def note_received(self, node: str, port: str, message: Message) -> None:
+        if is_bare_finish(message):
+            return
         at = round(self.clock() * SPEAKER_RATE_HZ)
         if isinstance(message, Control):
             self._known_dead[node].learn(message)
@@ -253,7 +260,7 @@ class Record:
 
     def _said_in(self, segment_id: int) -> set[int]:
         speech = self.of("vad/speech", segment_id)
-        numbers = {number for number, _ in levels(np.concatenate([EMPTY, *(m.samples for m in speech)]))}
+        numbers = {number for number, _, _ in spoken(np.concatenate([EMPTY, *(m.samples for m in speech)]))}
         before = next((m.continues for m in speech if m.continues is not None), None)
         return numbers | (self._said_in(before) if before is not None else set())
 

@@ -1,9 +1,10 @@
 """Interruptions, resumptions and false alarms at any moment, in the whole conversation on a sample clock.
 
 Each seed is a schedule: what the user says, how long, and just after what. Models are fakes that take their time, on a
-computer that may be slow; every message is under way for up to 30 ms. Whatever happens, the next question is answered,
-who is not interrupted hears the whole answer, every segment that lives ends once on each output, nothing dead is sent
-or heard, and what is remembered and written down is what was said and heard.
+computer that may be slow; every message is under way for up to 30 ms; utterances may be too long; the source may
+restart. Whatever happens, the next question is answered, who is not interrupted hears the whole answer, every segment
+that lives ends once on each output, nothing dead is sent or heard, what is remembered and written down is what was said
+and heard, and in the end the session finishes everywhere.
 
 200 schedules by default, which take less than a minute of computing. All of them, and one that failed, again:
 
@@ -17,6 +18,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -25,7 +27,7 @@ import numpy as np
 import pytest
 import yaml
 from conversation.network import Effort, Network
-from conversation.record import Record
+from conversation.record import ENDING, Record
 from conversation.talking import (
     WINDOW_MS,
     WINDOW_SAMPLES,
@@ -37,7 +39,7 @@ from conversation.talking import (
     schedule,
 )
 
-from dora_voice.audio import Samples
+from dora_voice.audio import EMPTY, Samples
 from dora_voice.messages import SOURCE_RATE_HZ, Audio, Message
 from dora_voice.stage import Work
 from dora_voice_llm import node as llm
@@ -68,6 +70,8 @@ FINAL_WINDOWS = 20
 SLOWNESS = {"stt": (1, 1, 5), "llm": (1, 1, 5), "tts": (1, 1, 1.5)}
 """A slow computer is as much as a voice that can't quite keep up."""
 LONGEST_END_MS = 30_000
+MAX_UTTERANCE_S = (30, 30, 3)
+"""The last is too short for a few utterances in one breath."""
 
 
 class RecordedSpeaker:
@@ -93,12 +97,13 @@ class Talk:
         random = Random(seed)
         self.said = schedule(random)
         self.last = Utterance(len(self.said) + 1, "question", FINAL_WINDOWS, "", SETTLED_WINDOWS)
+        max_utterance_s = random.choice(MAX_UTTERANCE_S)
         self.record = Record()
         self._folder = folder
         efforts = {name: Effort(Random(f"{seed} {name}"), random.choice(many)) for name, many in SLOWNESS.items()}
         nodes = {
-            "vad": (_vad(), vad.PORTS),
-            "stt": (SttStage(SlowRecognizer([*self.said, self.last], efforts["stt"]), 30, 500), stt.PORTS),
+            "vad": (_vad(max_utterance_s), vad.PORTS),
+            "stt": (SttStage(SlowRecognizer([*self.said, self.last], efforts["stt"]), max_utterance_s, 500), stt.PORTS),
             "llm": (_llm(efforts["llm"]), llm.PORTS),
             "tts": (_tts(efforts["tts"]), tts.PORTS),
             "speaker": (
@@ -120,6 +125,8 @@ class Talk:
 
     def hold(self) -> None:
         for utterance in [*self.said, self.last]:
+            if utterance.restarts:
+                self._say(EMPTY, error="restarted: node source crashed")
             for level in self._sound(utterance):
                 self._listen(level)
         for _ in range(LONGEST_END_MS // WINDOW_MS):
@@ -127,6 +134,9 @@ class Talk:
             if self._is_over:
                 break
         self.network.advance(500)
+        self.history = self._remembered()
+        self._say(EMPTY, finish=True)
+        self.network.advance(1000)
 
     @property
     def problems(self) -> list[str]:
@@ -140,11 +150,14 @@ class Talk:
         for name, driver in self.network.drivers.items():
             if counts := {what: count for what, count in driver.intake.counts.items() if what != "stale"}:
                 found.append(f"{name} counted {counts}")
-        conversation = self.network.drivers["llm"].stage._conversations.get("a")
-        history = [(message.role, message.text) for message in conversation.history()]
+        found += [f"{output} did not finish" for output in ENDING if output not in self.record.finished]
         self.network.close()
         lines = (self._folder / "conversation.jsonl").read_text().splitlines()
-        return found + list(self.record.differences(history, [json.loads(line) for line in lines]))
+        return found + list(self.record.differences(self.history, [json.loads(line) for line in lines]))
+
+    def _remembered(self) -> list[tuple[str, str]]:
+        conversation = self.network.drivers["llm"].stage._conversations.get("a")
+        return [(message.role, message.text) for message in conversation.history()]
 
     @property
     def _is_over(self) -> bool:
@@ -157,19 +170,22 @@ class Talk:
             waited += 1
             yield 0.0
         yield from [0.0] * utterance.silence_windows
-        yield from [utterance.level] * utterance.windows
+        yield from utterance.levels
 
     def _listen(self, level: float) -> None:
         self.network.advance(WINDOW_MS)
-        samples = np.full(WINDOW_SAMPLES, level, np.float32)
-        self.network.say(Audio(port="audio", samples=samples, sample_rate=SOURCE_RATE_HZ, session_id="a"))
+        self._say(np.full(WINDOW_SAMPLES, level, np.float32))
+
+    def _say(self, samples: Samples, finish: bool = False, error: str | None = None) -> None:
+        about = {"session_id": "a", "finish": finish, "error": error}
+        self.network.say(Audio(port="audio", samples=samples, sample_rate=SOURCE_RATE_HZ, **about))
 
 
-def _vad() -> VadStage:
+def _vad(max_utterance_s: int) -> VadStage:
     config = VadConfig()
     return VadStage(
         lambda: loud_is_speech,
-        config.limits,
+        replace(config.limits, max_utterance_samples=max_utterance_s * SOURCE_RATE_HZ),
         config.rules,
         own_backchannels=config.backchannels,
         stall_ms=config.stall_ms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -105,6 +106,19 @@ def test_no_utterance_is_longer_than_the_maximum(ps: list[float], rest: int) -> 
     for utterance in utterances(listen(ps, rest_samples=rest)):
         assert isinstance(utterance[0], Onset)
         assert ended_at(utterance) - utterance[0].at <= LIMITS.max_utterance_samples
+
+
+@given(PROBABILITIES, st.integers(0, W - 1))
+def test_none_is_longer_together_with_those_it_goes_on_with(ps: list[float], rest: int) -> None:
+    endpointer, began = Endpointer(LIMITS), 0
+    for i in range(len(ps) + 1):
+        for event in endpointer.hear(ps[i], END_SILENCE) if i < len(ps) else endpointer.finish(rest):
+            if isinstance(event, Onset) and event.may_go_on:
+                endpointer.go_on()
+            elif isinstance(event, Onset):
+                began = event.at
+            elif isinstance(event, HardEnd):
+                assert event.at - began <= LIMITS.max_utterance_samples
 
 
 @given(PROBABILITIES)
@@ -221,6 +235,32 @@ def test_too_long_an_utterance_is_split_where_it_was_quietest_and_goes_on_from_t
     split = (quiet + 1) * W
     assert events.index(HardEnd(split)) + 1 == events.index(Onset(split))
     assert events[-1] == HardEnd(len(ps) * W)
+
+
+def test_only_a_short_one_that_ended_by_itself_may_be_gone_on_with() -> None:
+    def next_onset(endpointer: Endpointer) -> Onset:
+        return next(e for e in endpointer.hear(0.9, END_SILENCE) if isinstance(e, Onset))
+
+    half = LIMITS.max_utterance_samples // W // 2
+    for windows, may_go_on in ((half - 8, True), (half - 7, False)):
+        endpointer = Endpointer(LIMITS)
+        for p in [0.9] * windows + [0.1] * 8:
+            endpointer.hear(p, END_SILENCE)
+        assert next_onset(endpointer).may_go_on == may_go_on
+
+
+def test_the_rest_of_a_split_one_does_not_go_on_with_it_however_early_that_was_split() -> None:
+    limits = replace(LIMITS, max_utterance_samples=SPLIT_SAMPLES)
+    events = listen([0.9] * 10 + [0.6] + [0.9] * 88, limits)
+    assert [e for e in events if isinstance(e, Onset)] == [Onset(0), Onset(11 * W, may_go_on=False)]
+
+
+def test_one_that_nobody_could_judge_is_not_gone_on_with() -> None:
+    endpointer = Endpointer(LIMITS)
+    for p in [0.9] * 6 + [0.1] * 8 + [0.9] * 6:
+        endpointer.hear(p, END_SILENCE)
+    endpointer.fail()
+    assert endpointer.hear(0.9, END_SILENCE)[0] == Onset(20 * W, may_go_on=False)
 
 
 def test_what_follows_the_quietest_point_is_held_back_until_the_split_is_decided() -> None:

@@ -28,14 +28,21 @@ def test_every_language_has_its_own_hums_and_unknown_ones_have_the_english() -> 
     assert backchannels("xx") == backchannels(None) == backchannels("en")
 
 
-@pytest.mark.parametrize("text", ["a robot by the", "By the sea!", "ROBOT"])
-def test_an_echo_repeats_a_piece_of_what_was_said(text: str) -> None:
-    assert is_echo(text, "Once there was a robot, by the sea.")
+@pytest.mark.parametrize("text", ["a robot by the", "By the sea!"])
+@pytest.mark.parametrize("is_final", [False, True])
+def test_an_echo_repeats_a_piece_of_what_was_said(text: str, is_final: bool) -> None:
+    assert is_echo(text, "Once there was a robot, by the sea.", is_final=is_final)
+
+
+def test_a_single_word_of_it_is_an_echo_only_while_more_may_come() -> None:
+    assert is_echo("ROBOT", "Once there was a robot, by the sea.", is_final=False)
+    assert not is_echo("ROBOT", "Once there was a robot, by the sea.", is_final=True)
 
 
 @pytest.mark.parametrize("text", ["a robot by the lake", "rob", "", "sea the"])
-def test_what_says_anything_else_is_no_echo(text: str) -> None:
-    assert not is_echo(text, "Once there was a robot, by the sea.")
+@pytest.mark.parametrize("is_final", [False, True])
+def test_what_says_anything_else_is_no_echo(text: str, is_final: bool) -> None:
+    assert not is_echo(text, "Once there was a robot, by the sea.", is_final=is_final)
 
 
 @pytest.mark.parametrize(

@@ -1,81 +1,35 @@
-"""The vad on the wire: segments, their order, and who interrupts whom. The detector is a fake: loud is speech."""
+"""The vad on the wire: segments, their order, and who interrupts whom."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from vad.driving import (
+    PAUSE,
+    SPEECH,
+    finish,
+    hear,
+    heard,
+    loud_is_speech,
+    read,
+    reads_too,
+    say,
+    speech,
+    stage,
+    vad,
+    verbs,
+    whole,
+)
 
 from dora_voice.audio import resample
 from dora_voice.config import ConfigError, from_env
-from dora_voice.messages import Audio, Control, Message, Played, Text
+from dora_voice.messages import Audio, Control, Played, Text
 from dora_voice.testing import Driver, silence, tone
 from dora_voice_vad.config import Config
-from dora_voice_vad.listener import Detector
 from dora_voice_vad.node import PORTS, build
-from dora_voice_vad.stage import VadStage
-
-SPEECH, PAUSE = tone(640), silence(1_024)
-
-
-def loud_is_speech(window: np.ndarray) -> float:
-    return float(np.abs(window).max() > 0.1)
-
-
-def stage(config: Config, detect: Detector = loud_is_speech) -> VadStage:
-    return VadStage(
-        lambda: detect,
-        config.limits,
-        config.rules,
-        own_backchannels=config.backchannels,
-        stall_ms=config.stall_ms,
-        most_sessions=config.sessions,
-    )
-
-
-def vad(restarts: int = 0, wired: set[str] | None = None, **settings: Any) -> Driver:
-    return Driver(stage(Config(**settings)), PORTS, wired=wired or {"audio", "played"}, restarts=restarts)
-
-
-def reads_too(**settings: Any) -> Driver:
-    """One that is told what is said."""
-    return vad(wired={"audio", "played", "hypothesis", "reply"}, **settings)
-
-
-def read(driver: Driver, segment_id: int, text: str, fin: bool = True, sure: int | None = None) -> list[Message]:
-    driver.feed(Text(port="hypothesis", text=text, text_end=sure, session_id="a", segment_id=segment_id, fin=fin))
-    return driver.run()
-
-
-def hear(driver: Driver, *sounds: np.ndarray, session: str = "a", rate_hz: int = 16_000) -> list[Message]:
-    for sound in sounds:
-        driver.feed(Audio(port="audio", samples=sound, sample_rate=rate_hz, session_id=session))
-    return driver.run()
-
-
-def finish(driver: Driver, session: str = "a") -> list[Message]:
-    driver.feed(Audio(port="audio", samples=silence(0), sample_rate=16_000, session_id=session, finish=True))
-    return driver.run()
-
-
-def heard(driver: Driver, segment_id: int, samples: int = 24_000, fin: bool = True) -> None:
-    driver.feed(Played(port="played", samples=samples, session_id="a", segment_id=segment_id, fin=fin))
-    driver.run()
-
-
-def verbs(messages: list[Message], session: str = "a") -> list[tuple[str, int | None]]:
-    return [(m.verb, m.segment_id) for m in messages if isinstance(m, Control) and m.session_id == session]
-
-
-def speech(messages: list[Message], segment_id: int, session: str = "a") -> list[Audio]:
-    return [m for m in messages if isinstance(m, Audio) and (m.session_id, m.segment_id) == (session, segment_id)]
-
-
-def whole(fragments: list[Audio]) -> np.ndarray:
-    return np.concatenate([fragment.samples for fragment in fragments])
 
 
 def test_a_segment_starts_is_streamed_ends_and_is_committed_in_this_order() -> None:
@@ -159,10 +113,58 @@ def test_a_hum_in_ones_own_words_is_a_setting() -> None:
 def test_the_echo_of_what_is_being_said_interrupts_nothing() -> None:
     driver = reads_too()
     hear(driver, SPEECH, PAUSE, PAUSE)
-    driver.feed(Text(port="reply", text="Once there was a robot by the sea.", session_id="a", segment_id=1))
-    driver.feed(Played(port="played", samples=9_600, text_end=10, session_id="a", segment_id=1))
+    say(driver, 1, "Once there was a robot by the sea.", heard_chars=10)
     hear(driver, SPEECH, silence(256))
     assert verbs(read(driver, 2, "There was a robot.")) == [("drop", 2), ("resume", 1)]
+
+
+def test_one_word_of_the_reply_is_an_answer_once_it_is_all_that_was_said() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    say(driver, 1, "Shall I go on or stop?", heard_chars=22)
+    hear(driver, SPEECH, silence(256))
+    assert verbs(read(driver, 2, "Stop", fin=False, sure=4)) == []
+    assert verbs(read(driver, 2, "Stop.")) == [("flush", 2)]
+
+
+def test_who_repeats_a_reply_that_is_over_interrupts_the_one_that_is_to_come() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    say(driver, 1, "Once there was a robot.", heard_chars=23, fin=True)
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    assert verbs(hear(driver, SPEECH, silence(256))) == [("start", 3), ("pause", 2)]
+    assert verbs(read(driver, 3, "There was a robot?")) == [("flush", 3)]
+
+
+def test_the_echo_of_the_last_words_may_be_understood_after_they_were_reported_as_heard() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    say(driver, 1, "Once there was a robot.", heard_chars=20)
+    hear(driver, SPEECH, silence(256))
+    heard(driver, 1)
+    assert verbs(read(driver, 2, "There was a robot.")) == [("drop", 2), ("resume", 1)]
+
+
+def test_sound_that_comes_while_a_hum_is_taken_back_is_a_segment_of_its_own() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    hear(driver, SPEECH)
+    driver.feed(Text(port="hypothesis", text="Mm-hmm.", session_id="a", segment_id=2, fin=True))
+    sent = hear(driver, SPEECH)
+    assert verbs(sent) == [("drop", 2), ("start", 3), ("resume", 1), ("pause", 1)]
+    assert {m.segment_id for m in sent if isinstance(m, Audio)} == {3}
+
+
+def test_what_turns_out_to_be_nothing_while_it_is_sent_is_sent_no_further() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    driver.feed(Audio(port="audio", samples=tone(32), sample_rate=16_000, session_id="a"))
+    already = len(driver.sent)
+    while not speech(driver.sent, 2):
+        driver.step()
+    read(driver, 2, "")
+    assert verbs(driver.sent[already:]) == [("start", 2), ("pause", 1), ("drop", 2), ("resume", 1)]
+    assert {m.segment_id for m in driver.sent[already:] if isinstance(m, Audio)} == {2}
 
 
 def test_an_utterance_over_a_reply_waits_to_be_understood() -> None:
@@ -177,6 +179,14 @@ def test_where_nobody_understands_it_it_was_meant() -> None:
     driver = reads_too()
     hear(driver, SPEECH, PAUSE, PAUSE)
     assert verbs(hear(driver, SPEECH, silence(3_000))) == [("start", 2), ("pause", 1), ("flush", 2), ("commit", 2)]
+
+
+def test_a_recogniser_that_failed_has_not_heard_a_hum() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    hear(driver, SPEECH, silence(256))
+    assert verbs(read(driver, 2, "", error="RuntimeError: out of memory")) == []
+    assert verbs(hear(driver, silence(2_000))) == [("flush", 2), ("commit", 2)]
 
 
 def test_a_click_over_a_reply_pauses_it_for_a_moment() -> None:
@@ -200,6 +210,14 @@ def test_without_speculation_nothing_begins_before_the_hard_end() -> None:
     assert verbs(sent) == [("commit", 1)]
 
 
+def test_without_speculation_only_what_may_be_a_hum_is_sent_before_it_is_sure() -> None:
+    driver = reads_too(speculate=False)
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    sent = hear(driver, SPEECH, silence(720))
+    assert [m.speculative for m in speech(sent, 2) if m.fin] == [True]
+    assert verbs(sent) == [("start", 2), ("pause", 1)]
+
+
 def test_who_goes_on_after_the_soft_end_never_ended_and_no_sample_is_sent_twice() -> None:
     driver = vad()
     source = np.concatenate([silence(1_024), SPEECH, silence(256), SPEECH, PAUSE])
@@ -210,6 +228,12 @@ def test_who_goes_on_after_the_soft_end_never_ended_and_no_sample_is_sent_twice(
     both = whole([*speech(sent, 1), *speech(sent, 2)])
     begin = 16_384 - 6_400
     np.testing.assert_array_equal(both, source[begin : begin + len(both)])
+
+
+def test_it_is_taken_back_when_it_goes_on_which_begins_where_it_seemed_to_end() -> None:
+    sent = hear(vad(), silence(1_024), SPEECH, silence(256), tone(32))
+    at_ms = [(m.verb, m.audio_ms) for m in sent if isinstance(m, Control)]
+    assert at_ms == [("start", 1_024 - 400), ("drop", 1_024 + 640 + 256 + 32), ("start", 1_024 + 640 + 128)]
 
 
 def test_who_goes_on_right_after_the_hard_end_reopens_the_turn() -> None:
@@ -287,6 +311,13 @@ def test_ids_go_on_above_any_that_was_played() -> None:
     assert verbs(hear(driver, SPEECH))[0] == ("start", 41)
 
 
+@pytest.mark.parametrize("port", ["reply", "hypothesis"])
+def test_ids_go_on_above_any_that_was_spoken_of(port: str) -> None:
+    driver = reads_too()
+    driver.feed(Text(port=port, text="Hello.", session_id="a", segment_id=40))
+    assert verbs(hear(driver, SPEECH))[0] == ("start", 41)
+
+
 def test_ids_after_a_restart_are_above_all_before_it() -> None:
     assert verbs(hear(vad(restarts=2), SPEECH))[0] == ("start", 2_000_001)
 
@@ -296,6 +327,26 @@ def test_ids_do_not_go_back_when_a_finished_session_comes_again() -> None:
     hear(driver, SPEECH)
     finish(driver)
     assert verbs(hear(driver, SPEECH))[0] == ("start", 2)
+
+
+def test_what_was_said_in_a_session_is_forgotten_when_it_finishes() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE, PAUSE)
+    say(driver, 1, "Once there was a robot.", heard_chars=10)
+    finish(driver)
+    hear(driver, SPEECH, silence(256))
+    assert verbs(read(driver, 2, "There was a robot.")) == [("flush", 2)]
+
+
+def test_a_session_that_is_listened_to_is_never_the_one_too_many() -> None:
+    driver = vad()
+    hear(driver, SPEECH)
+    for number in range(1_100):
+        driver.feed(Played(port="played", samples=0, session_id=f"text {number}", segment_id=1))
+    driver.run()
+    driver.clock.now_s += 2.5
+    assert verbs(driver.run()) == [("commit", 1)]
+    assert verbs(hear(driver, PAUSE, SPEECH))[0] == ("start", 2)
 
 
 def test_sessions_over_one_input_do_not_disturb_each_other() -> None:

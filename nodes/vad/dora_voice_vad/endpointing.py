@@ -32,6 +32,8 @@ class Onset:
     """An utterance began; its first sample, which the pre-roll puts before the speech."""
 
     at: int
+    may_go_on: bool = False
+    """With the one before: that ended by itself, and left room for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Endpointer:
         self._position = 0
         self._committed_until = 0
         self._utterance: Utterance | None = None
+        self._before: int | None = None
+        """Where the utterance that ended last began, if another may go on with it."""
 
     @property
     def is_open(self) -> bool:
@@ -130,7 +134,12 @@ class Endpointer:
         self._position += WINDOW_SAMPLES
         if self._utterance:
             self._committed_until = self._utterance.sent
-            self._utterance = None
+            self._utterance, self._before = None, None
+
+    def go_on(self) -> None:
+        """The open utterance goes on with the one before: together they are no longer than one may be."""
+        if self._utterance and self._before is not None:
+            self._utterance.begin = self._before
 
     def forget(self) -> None:
         """The open utterance was none."""
@@ -138,7 +147,7 @@ class Endpointer:
 
     def _open(self, begin: int, is_pausing: bool = False) -> list[Event]:
         self._utterance = Utterance(begin, sent=begin, is_pausing=is_pausing)
-        return [Onset(begin)]
+        return [Onset(begin, may_go_on=self._before is not None)]
 
     def _go_on(self, probability: float, end_silence_samples: int) -> list[Event]:
         if (utterance := self._utterance) is None:
@@ -201,7 +210,7 @@ class Endpointer:
         position, heard_since = self._split_at(utterance), _after_quietest(utterance.last_part)
         is_pausing = min(utterance.last_part, default=0) < self._limits.stay_probability
         events = self._end(position)
-        self._position = position
+        self._position, self._before = position, None
         events += self._open(position, is_pausing)
         for probability in heard_since:
             events += self.hear(probability, end_silence_samples)
@@ -219,6 +228,8 @@ class Endpointer:
         if utterance is None or not self._has_enough_speech(utterance):
             return [FalseAlarm(position)]
         self._committed_until = utterance.sent
+        is_short = position - utterance.begin <= self._limits.max_utterance_samples // 2
+        self._before = utterance.begin if is_short else None
         return [HardEnd(position)]
 
 

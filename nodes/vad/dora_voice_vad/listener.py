@@ -72,6 +72,10 @@ class Listener:
         self._remember(rest)
         return self._endpointer.finish(len(rest))
 
+    def go_on(self) -> None:
+        """The open utterance goes on with the one before."""
+        self._endpointer.go_on()
+
     def forget(self) -> None:
         """The open utterance was none."""
         self._endpointer.forget()

@@ -26,10 +26,11 @@ def is_backchannel(text: str, phrases: str) -> bool:
     return not rest.strip()
 
 
-def is_echo(text: str, just_said: str) -> bool:
-    """Whether a transcript only repeats a piece of what was just said to the user."""
+def is_echo(text: str, just_said: str, *, is_final: bool) -> bool:
+    """Whether a transcript only repeats a piece of what was just said to the user. A single word is an answer."""
     words, said = _words(text), _words(just_said)
-    return bool(words) and any(said[i : i + len(words)] == words for i in range(len(said) - len(words) + 1))
+    fewest = 2 if is_final else 1
+    return len(words) >= fewest and any(said[i : i + len(words)] == words for i in range(len(said) - len(words) + 1))
 
 
 def _words(text: str) -> list[str]:

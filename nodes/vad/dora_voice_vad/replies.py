@@ -27,13 +27,15 @@ class Replies:
             self._texts.popitem(last=False)
 
     def played(self, played: Played) -> None:
+        """Replies are played in order: those before this one will not be heard again."""
         _, segment_id = played.segment
         self._heard = segment_id, played.text_end or 0
+        for older in [each for each in self._texts if each < segment_id]:
+            del self._texts[older]
 
-    @property
-    def just_said(self) -> str:
-        """Around what was reported as heard last."""
-        if self._heard is None:
+    def just_said(self, held: tuple[int, ...]) -> str:
+        """Around what was reported as heard last, if that is of a reply that is held."""
+        if self._heard is None or self._heard[0] not in held:
             return ""
         segment_id, text_end = self._heard
         return self._texts.get(segment_id, "")[max(0, text_end - BEFORE_CHARS) : text_end + AFTER_CHARS]

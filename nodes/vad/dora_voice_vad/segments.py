@@ -32,12 +32,15 @@ class Segments:
         self._next += 1
         return self._next - 1
 
+    def saw(self, segment_id: int) -> None:
+        """Somebody else speaks of this segment."""
+        self._next = max(self._next, segment_id + 1)
+
     def committed(self, segment_id: int) -> None:
         self._live(segment_id, 0)
 
     def played(self, segment_id: int, samples: int, *, is_over: bool) -> None:
         """So much of this segment's reply was heard; with `is_over` nothing more of it will be."""
-        self._next = max(self._next, segment_id + 1)
         self._live(segment_id, samples)
         if is_over:
             self._over(segment_id)

@@ -80,6 +80,8 @@ class VadStage:
 
     def process(self, message: Message) -> Work | None:
         session = self._session(message.segment.session_id)
+        if not isinstance(message, Audio):
+            session.segments.saw(message.segment.segment_id)
         if isinstance(message, Played):
             session.segments.played(message.segment.segment_id, message.samples, is_over=message.fin)
             session.replies.played(message)
@@ -116,6 +118,7 @@ class VadStage:
         self._listeners.pop(session_id, None)
         if session := self._sessions.get(session_id):
             session.turns.give_up()
+            session.replies = Replies()
 
     def _listen(self, audio: Audio) -> Work:
         session_id = audio.segment.session_id
@@ -149,29 +152,30 @@ class VadStage:
     def _tell(self, session_id: str, listener: Listener, events: Sequence[Event]) -> Work:
         session = self._session(session_id)
         turns = session.turns
+        now_ms = listener.ms(listener.position)
         for event, after in zip_longest(events, events[1:]):
             match event:
-                case Onset(at):
+                case Onset(at, may_go_on):
                     session.is_fin_sent = False
-                    now_ms = listener.ms(listener.position)
-                    start, *pauses = turns.begin(now_ms)
-                    yield from _controls(session_id, [start], listener.ms(at))
-                    yield from _controls(session_id, pauses, now_ms)
+                    verbs = list(turns.begin(now_ms, may_reopen=may_go_on))
+                    if turns.continues is not None:
+                        listener.go_on()
+                    yield from _controls(session_id, verbs, now_ms, listener.ms(at))
                 case Speech(begin, end):
                     for at in range(begin, end, WINDOW_SAMPLES):
                         samples = listener.samples(at, min(at + WINDOW_SAMPLES, end))
-                        yield _speech(session_id, turns, listener.ms(at), samples)
+                        yield from _speech(session_id, turns, listener.ms(at), samples)
                     yield from _controls(session_id, turns.spoke(listener.speech_ms), listener.ms(end))
                 case SoftEnd(at):
                     session.is_fin_sent = True
                     is_sure = isinstance(after, HardEnd)
-                    yield _speech(session_id, turns, listener.ms(at), fin=True, speculative=not is_sure)
+                    yield from _speech(session_id, turns, listener.ms(at), fin=True, speculative=not is_sure)
                 case Resumed(at):
                     session.is_fin_sent = False
-                    yield from _controls(session_id, turns.go_on(), listener.ms(at))
+                    yield from _controls(session_id, turns.go_on(), now_ms, listener.ms(at))
                 case HardEnd(at):
                     if not session.is_fin_sent:
-                        yield _speech(session_id, turns, listener.ms(at), fin=True, speculative=False)
+                        yield from _speech(session_id, turns, listener.ms(at), fin=True, speculative=False)
                     yield from _controls(session_id, turns.end(listener.ms(at)), listener.ms(at))
                 case FalseAlarm(at):
                     yield from _controls(session_id, turns.never_mind(), listener.ms(at))
@@ -179,19 +183,22 @@ class VadStage:
     def _read(self, hypothesis: Text) -> Work:
         session_id, segment_id = hypothesis.segment
         session, listener = self._session(session_id), self._listeners.get(session_id)
-        if listener is None or segment_id != session.turns.segment_id:
+        if listener is None or segment_id != session.turns.segment_id or hypothesis.error is not None:
             return
         # A guess may be anything, above all the first ones: what two of them agree on counts.
         text = hypothesis.text if hypothesis.fin else hypothesis.text[: hypothesis.text_end or 0]
-        verbs = session.turns.read(
-            text,
-            is_final=hypothesis.fin,
-            backchannels=self._backchannels or backchannels(hypothesis.language),
-            just_said=session.replies.just_said,
+        verbs = list(
+            session.turns.read(
+                text,
+                is_final=hypothesis.fin,
+                backchannels=self._backchannels or backchannels(hypothesis.language),
+                just_said=session.replies.just_said(session.turns.held),
+            )
         )
-        yield from _controls(session_id, verbs, listener.ms(listener.position))
+        # Before anything is sent: sound may be heard between two messages.
         if session.turns.segment_id is None:
             listener.forget()
+        yield from _controls(session_id, verbs, listener.ms(listener.position))
 
     def _give_up(self, session_id: str, listener: Listener, error: Exception) -> Work:
         """The open segment, if there is one, did happen, but can't be served."""
@@ -201,20 +208,27 @@ class VadStage:
         at_ms = listener.ms(listener.position)
         if not session.is_fin_sent:
             why = f"{type(error).__name__}: {error}"
-            yield _speech(session_id, session.turns, at_ms, fin=True, speculative=False, error=why)
+            yield from _speech(session_id, session.turns, at_ms, fin=True, speculative=False, error=why)
         yield from _controls(session_id, session.turns.end(at_ms), at_ms)
 
     def _session(self, session_id: str) -> Session:
         if session_id not in self._sessions:
+            self._make_room()
             segments = Segments(self._first_id)
             self._sessions[session_id] = Session(segments, TurnTaking(self._rules, segments))
         self._sessions.move_to_end(session_id)
-        if len(self._sessions) > MOST_NUMBERED_SESSIONS:
-            self._sessions.popitem(last=False)
         return self._sessions[session_id]
 
+    def _make_room(self) -> None:
+        """For one more session: of those too many, the one that nobody listens to nor speaks of for longest goes."""
+        if len(self._sessions) >= MOST_NUMBERED_SESSIONS:
+            idle = next((session_id for session_id in self._sessions if session_id not in self._listeners), None)
+            if idle is not None:
+                del self._sessions[idle]
 
-def _controls(session_id: str, verbs: Iterable[Verb], audio_ms: int) -> Work:
+
+def _controls(session_id: str, verbs: Iterable[Verb], audio_ms: int, begin_ms: int | None = None) -> Work:
+    """begin_ms: of the segment that starts."""
     for name, segment_id, continues in verbs:
         yield Control(
             port="control",
@@ -223,7 +237,7 @@ def _controls(session_id: str, verbs: Iterable[Verb], audio_ms: int) -> Work:
             segment_id=segment_id,
             continues=continues,
             flush=name == "flush",
-            audio_ms=audio_ms,
+            audio_ms=begin_ms if name == "start" else audio_ms,
         )
 
 
@@ -236,17 +250,18 @@ def _speech(
     fin: bool = False,
     speculative: bool = True,
     error: str | None = None,
-) -> Audio:
-    """Of the open segment."""
-    return Audio(
-        port="speech",
-        session_id=session_id,
-        segment_id=turns.segment_id,
-        samples=samples,
-        sample_rate=SOURCE_RATE_HZ,
-        audio_ms=audio_ms,
-        continues=turns.continues,
-        speculative=speculative,
-        fin=fin,
-        error=error,
-    )
+) -> Work:
+    """Of the open segment, unless it has turned out to be nothing meanwhile."""
+    if turns.segment_id is not None:
+        yield Audio(
+            port="speech",
+            session_id=session_id,
+            segment_id=turns.segment_id,
+            samples=samples,
+            sample_rate=SOURCE_RATE_HZ,
+            audio_ms=audio_ms,
+            continues=turns.continues,
+            speculative=speculative,
+            fin=fin,
+            error=error,
+        )

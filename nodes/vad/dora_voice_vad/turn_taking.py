@@ -74,6 +74,11 @@ class TurnTaking:
         return self._open.continues if self._open else None
 
     @property
+    def held(self) -> tuple[int, ...]:
+        """The replies that wait for what the open segment turns out to be."""
+        return self._open.held if self._open else ()
+
+    @property
     def end_silence_ms(self) -> int:
         """The silence that ends the open segment."""
         now = self._open
@@ -81,9 +86,12 @@ class TurnTaking:
         is_undecided = now is not None and now.held and now.reopens is None and now.text is None
         return max(wait_ms, self._rules.verdict_ms) if is_undecided and self._rules.knows_text else wait_ms
 
-    def begin(self, at_ms: int) -> Iterator[Verb]:
-        """The user makes a sound. What is being said to them holds at once."""
-        reopens = self._reopened(at_ms)
+    def begin(self, at_ms: int, *, may_reopen: bool) -> Iterator[Verb]:
+        """The user makes a sound. What is being said to them holds at once.
+
+        may_reopen: it may go on with what the user said last.
+        """
+        reopens = self._reopened(at_ms) if may_reopen else None
         held = self._segments.alive
         self._open = _Open(self._segments.mint(), reopens, held, reopens)
         yield Verb("start", self._open.segment_id, reopens)
@@ -111,7 +119,7 @@ class TurnTaking:
             now.text = text
         if not now.held or now.reopens is not None:
             return
-        if not is_backchannel(text, backchannels) and not is_echo(text, just_said):
+        if not is_backchannel(text, backchannels) and not is_echo(text, just_said, is_final=is_final):
             yield from self._interrupt(now)
         elif is_final:
             yield from self.never_mind()

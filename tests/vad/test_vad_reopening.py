@@ -1,0 +1,67 @@
+"""Turns that go on: how long they may get, and when they may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from vad.driving import PAUSE, SPEECH, finish, hear, speech, vad, verbs, whole
+
+from dora_voice.messages import Control, Message
+from dora_voice.testing import Driver, silence, tone
+
+
+def continued(sent: list[Message]) -> dict[int | None, int | None]:
+    return {m.segment_id: m.continues for m in sent if isinstance(m, Control) and m.verb == "start"}
+
+
+def turns_ms(sent: list[Message]) -> list[float]:
+    """How much sound the turns have that happened, as stt puts them together."""
+    before, ends = continued(sent), dict(verbs(sent)[::-1])
+
+    def samples(segment_id: int | None) -> int:
+        return whole(speech(sent, segment_id)).size + samples(before[segment_id]) if segment_id else 0
+
+    dropped = {segment_id for verb, segment_id in verbs(sent) if verb == "drop"}
+    assert "commit" in ends
+    return [samples(each) / 16 for verb, each in verbs(sent) if verb == "commit" and each not in dropped]
+
+
+def test_sentences_with_short_pauses_are_turns_of_which_none_is_too_long() -> None:
+    sentence = [tone(6_000), silence(704)]
+    sent = hear(vad(end_silence_ms=300), *sentence * 8, PAUSE)
+    assert [before for before in continued(sent).values() if before]
+    assert max(turns_ms(sent)) <= 30_000
+    assert sum(turns_ms(sent)) >= 8 * 6_000
+
+
+def test_a_turn_that_goes_on_is_split_where_all_of_it_is_too_long() -> None:
+    sent = hear(vad(end_silence_ms=300), tone(10_000), silence(704), tone(25_000), PAUSE)
+    assert continued(sent) == {1: None, 2: 1, 3: None}
+    assert max(turns_ms(sent)) <= 30_000
+    assert sum(turns_ms(sent)) >= 35_000
+
+
+def test_the_rest_of_an_utterance_that_was_split_does_not_take_it_back() -> None:
+    sent = hear(vad(max_utterance_s=10), tone(13_000), PAUSE)
+    assert verbs(sent) == [("start", 1), ("commit", 1), ("start", 2), ("pause", 1), ("flush", 2), ("commit", 2)]
+    assert continued(sent) == {1: None, 2: None}
+
+
+def crash_source(driver: Driver) -> None:
+    driver.intake.restarted(["audio"], "source")
+    driver.run()
+
+
+def crowd_out(driver: Driver) -> None:
+    hear(driver, silence(32), session="b")
+
+
+@pytest.mark.parametrize("end", [finish, crash_source, crowd_out])
+def test_a_new_stream_does_not_go_on_with_the_last_turn_of_the_one_before(end: Callable[[Driver], object]) -> None:
+    driver = vad(sessions=1)
+    hear(driver, tone(3_000))
+    end(driver)
+    sent = hear(driver, silence(1_024), SPEECH, PAUSE)
+    assert continued(sent) == {2: None}
+    assert verbs(sent) == [("start", 2), ("pause", 1), ("flush", 2), ("commit", 2)]
