@@ -16,9 +16,6 @@ from bench.conversing import RECORDINGS, Run, converse, spoken
 from dora_run import ROOT
 
 HISTORY_ASKER = ROOT / "tests/bench/nodes/history_asker.py"
-QUIET_BEFORE_S = 1.0
-QUIET_AFTER_S = 6.0
-"""The answer begins well within it: the llm is asked for its history before its inputs end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +69,12 @@ def interrupt(gap_s: float) -> Interruption:
 def _record(path: Path, gap_s: float) -> tuple[float, float]:
     """Returns onset and end of the interruption, in seconds of the recording."""
     samples, rate_hz = soundfile.read(RECORDINGS / "barge-in.wav", dtype="float32")
-    ask, stop = (samples[round(s["start_s"] * rate_hz) : round(s["end_s"] * rate_hz)] for s in spoken("barge-in"))
-    before, gap, after = (np.zeros(round(s * rate_hz), np.float32) for s in (QUIET_BEFORE_S, gap_s, QUIET_AFTER_S))
-    soundfile.write(path, np.concatenate([before, ask, gap, stop, after]), rate_hz)
-    onset = len(before) + len(ask) + len(gap)
-    return onset / rate_hz, (onset + len(stop)) / rate_hz
+    ask, stop = spoken("barge-in")
+    # The room goes on to be heard: a detector takes longer to hear a voice out of digital silence.
+    cut_s = stop["start_s"] - ask["end_s"] - gap_s
+    kept = samples[: round(ask["end_s"] * rate_hz)], samples[round((ask["end_s"] + cut_s) * rate_hz) :]
+    soundfile.write(path, np.concatenate(kept), rate_hz)
+    return stop["start_s"] - cut_s, stop["end_s"] - cut_s
 
 
 def _with_asker(path: Path) -> None:

@@ -77,13 +77,15 @@ class TtsStage:
         reply = self._replies.get(fragment.segment) or self._begin(fragment.segment)
         for clause in reply.clauses.feed(fragment.text):
             yield from self._say(clause, reply)
-        if not fragment.fin and (beginning := reply.clauses.beginning()):
+        if fragment.fin:
+            yield from self._end(fragment.segment, reply)
+        elif beginning := reply.clauses.beginning():
             yield from self._begin_to_say(beginning, reply)
-        if not fragment.fin:
-            return
+
+    def _end(self, segment: Segment, reply: Reply) -> Work:
         for clause in reply.clauses.flush():
             yield from self._say(clause, reply)
-        self._replies.pop(fragment.segment, None)
+        self._replies.pop(segment, None)
         yield _audio(EMPTY, reply.sent_text_end, reply.clauses.given_out, fin=True)
 
     def _begin(self, segment: Segment) -> Reply:
