@@ -66,7 +66,8 @@ def set_up(dev: bool) -> None:
     once("packages", digest(*pyprojects, Path(__file__)), install_packages)
     if dev:
         once("tools", digest(ROOT / "pyproject.toml"), install_tools)
-    fetch_weights()
+        fetch_weights("dora-voice-vad-weights")
+    fetch_weights("dora-voice-llm-weights")
 
 
 def once(step: str, wanted: str, work: Callable[[], None]) -> None:
@@ -129,9 +130,9 @@ def install_tools() -> None:
     pip("installing the tools", "install", *tools)
 
 
-def fetch_weights() -> None:
+def fetch_weights(command: str) -> None:
     """They lie outside of .venv, so no stamp here can speak for them; the command itself does nothing twice."""
-    if code := subprocess.run([VENV / "bin/dora-voice-llm-weights"]).returncode:
+    if code := subprocess.run([VENV / "bin" / command]).returncode:
         raise SetupError(f"fetching the weights (exit code {code}); what it said stands above")
 
 

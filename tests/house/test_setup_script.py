@@ -135,6 +135,18 @@ def test_a_step_that_failed_is_done_again(script: ModuleType) -> None:
     assert done == [True]
 
 
+@pytest.mark.parametrize("dev", [False, True])
+def test_the_weights_of_what_is_no_default_are_for_tests_only(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, dev: bool
+) -> None:
+    fetched: list[str] = []
+    monkeypatch.setattr(script, "once", lambda *_: None)
+    monkeypatch.setattr(script, "fetch_weights", fetched.append)
+    script.set_up(dev)
+    assert "dora-voice-llm-weights" in fetched
+    assert ("dora-voice-vad-weights" in fetched) == dev
+
+
 def installed(script: ModuleType, name: str, *files: str, record: bool = True) -> Path:
     """A package in .venv with these files on disk; its RECORD lists module.py and its compiled form."""
     site_packages = script.VENV / "lib/python3.11/site-packages"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dora_voice.config import SetupError
+from dora_voice.weights import only_one
 from dora_voice_llm import weights
 
 COMMAND = [sys.executable, "-m", "dora_voice_llm.weights"]
@@ -91,7 +92,7 @@ def test_what_a_killed_run_left_behind_is_cleaned_up(cache, mirror, conversion):
 
 
 def test_the_second_of_two_at_once_waits_and_finds_them(cache):
-    with weights._only_one(cache):
+    with only_one(weights.folder()):
         second = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True)
         (cache / "begun").mkdir()
         (cache / "begun").rename(weights.folder())
@@ -108,7 +109,7 @@ def test_a_killed_run_lets_go_of_the_lock(cache, mirror):
     assert first.stdout.readline() == b"begun\n"
     first.send_signal(signal.SIGKILL)
     first.wait()
-    with weights._only_one(cache):
+    with only_one(weights.folder()):
         assert not weights.folder().exists()
 
 

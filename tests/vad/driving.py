@@ -9,7 +9,7 @@ import numpy as np
 from dora_voice.messages import Audio, Control, Message, Played, Text
 from dora_voice.testing import Driver, silence, tone
 from dora_voice_vad.config import Config
-from dora_voice_vad.listener import Detector
+from dora_voice_vad.listener import Detector, Judge
 from dora_voice_vad.node import PORTS
 from dora_voice_vad.stage import VadStage
 
@@ -20,7 +20,7 @@ def loud_is_speech(window: np.ndarray) -> float:
     return float(np.abs(window).max() > 0.1)
 
 
-def stage(config: Config, detect: Detector = loud_is_speech) -> VadStage:
+def stage(config: Config, detect: Detector = loud_is_speech, judge: Judge | None = None) -> VadStage:
     return VadStage(
         lambda: detect,
         config.limits,
@@ -28,6 +28,7 @@ def stage(config: Config, detect: Detector = loud_is_speech) -> VadStage:
         own_backchannels=config.backchannels,
         stall_ms=config.stall_ms,
         most_sessions=config.sessions,
+        judge=judge,
     )
 
 

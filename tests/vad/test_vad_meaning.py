@@ -61,6 +61,19 @@ def test_half_a_sentence_is_not(text: str) -> None:
 
 def test_patience_depends_on_what_is_known() -> None:
     patience = SentenceAware(finished_ms=300, unknown_ms=700, unfinished_ms=1200)
-    waits_ms = [patience.silence_ms(text) for text in ("All right.", None, "", "And then the")]
+    waits_ms = [patience.silence_ms(text, None) for text in ("All right.", None, "", "And then the")]
     assert waits_ms == [300, 700, 700, 1200]
-    assert FixedSilence(500).silence_ms("And then the") == 500
+    assert FixedSilence(500).silence_ms("And then the", None) == 500
+
+
+@pytest.mark.parametrize("text", ["All right.", None, "And then the"])
+def test_what_surely_goes_on_by_its_sound_is_waited_for_whatever_it_says(text: str | None) -> None:
+    patience = SentenceAware(finished_ms=300, unknown_ms=700, unfinished_ms=1200)
+    assert patience.silence_ms(text, 0.05) == 1200
+
+
+@pytest.mark.parametrize("sounds_finished", [None, 0.3, 0.99])
+def test_else_the_words_decide(sounds_finished: float | None) -> None:
+    patience = SentenceAware(finished_ms=300, unknown_ms=700, unfinished_ms=1200)
+    waits_ms = [patience.silence_ms(text, sounds_finished) for text in ("All right.", None, "And then the")]
+    assert waits_ms == [300, 700, 1200]

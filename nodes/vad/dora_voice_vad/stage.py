@@ -22,7 +22,7 @@ from dora_voice_vad.endpointing import (
     SoftEnd,
     Speech,
 )
-from dora_voice_vad.listener import Detector, Listener
+from dora_voice_vad.listener import JUDGED_SAMPLES, Detector, Judge, Listener
 from dora_voice_vad.meaning import backchannels
 from dora_voice_vad.replies import Replies
 from dora_voice_vad.segments import Segments
@@ -58,10 +58,12 @@ class VadStage:
         own_backchannels: str,
         stall_ms: int,
         most_sessions: int,
+        judge: Judge | None = None,
     ) -> None:
         """rules: for a dataflow that tells what is said, or doesn't.
 
         own_backchannels: instead of those of the language. stall_ms: without sound for so long, an utterance has ended.
+        judge: says whether an utterance sounds finished.
         """
         self._new_detector = new_detector
         self._limits = limits
@@ -69,6 +71,7 @@ class VadStage:
         self._backchannels = own_backchannels
         self._stall_s = stall_ms / 1000
         self._most_sessions = most_sessions
+        self._judge = judge
         self._first_id = 1
         self._listeners: OrderedDict[str, Listener] = OrderedDict()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
@@ -127,7 +130,8 @@ class VadStage:
             yield from self.finish(session_id)
             return
         if session_id not in self._listeners:
-            self._listeners[session_id] = Listener(self._new_detector(), self._limits, audio.audio_ms or 0)
+            judged = JUDGED_SAMPLES if self._judge else 0
+            self._listeners[session_id] = Listener(self._new_detector(), self._limits, audio.audio_ms or 0, judged)
         listener = self._listeners[session_id]
         self._session(session_id).heard_at_s = self._clock()
         self._listeners.move_to_end(session_id)
@@ -170,6 +174,8 @@ class VadStage:
                     session.is_fin_sent = True
                     is_sure = isinstance(after, HardEnd)
                     yield from _speech(session_id, turns, listener.ms(at), fin=True, speculative=not is_sure)
+                    if self._judge and not is_sure and turns.segment_id is not None:
+                        _judge_sound(self._judge, session_id, turns, listener.judged())
                 case Resumed(at):
                     session.is_fin_sent = False
                     yield from _controls(session_id, turns.go_on(), now_ms, listener.ms(at))
@@ -225,6 +231,14 @@ class VadStage:
             idle = next((session_id for session_id in self._sessions if session_id not in self._listeners), None)
             if idle is not None:
                 del self._sessions[idle]
+
+
+def _judge_sound(judge: Judge, session_id: str, turns: TurnTaking, sound: Samples) -> None:
+    """Of the open segment, which is on its way already: nobody waits for this."""
+    try:
+        turns.sounds(judge(sound))
+    except Exception:
+        log.exception("session=%s segment=%s: its sound can't be judged", session_id, turns.segment_id)
 
 
 def _controls(session_id: str, verbs: Iterable[Verb], audio_ms: int, begin_ms: int | None = None) -> Work:

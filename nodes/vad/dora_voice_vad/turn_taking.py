@@ -53,6 +53,8 @@ class _Open:
     """The turn that goes on, if this is speech."""
     text: str | None = None
     """What it says, once it has ended softly."""
+    sounds_finished: float | None = None
+    """How probably, judged by its sound at the soft end."""
 
 
 class TurnTaking:
@@ -82,7 +84,8 @@ class TurnTaking:
     def end_silence_ms(self) -> int:
         """The silence that ends the open segment."""
         now = self._open
-        wait_ms = self._rules.patience.silence_ms(now.text if now else None)
+        patience = self._rules.patience
+        wait_ms = patience.silence_ms(now.text, now.sounds_finished) if now else patience.silence_ms(None, None)
         is_undecided = now is not None and now.held and now.reopens is None and now.text is None
         return max(wait_ms, self._rules.verdict_ms) if is_undecided and self._rules.knows_text else wait_ms
 
@@ -123,6 +126,11 @@ class TurnTaking:
             yield from self._interrupt(now)
         elif is_final:
             yield from self.never_mind()
+
+    def sounds(self, finished_probability: float) -> None:
+        """Judged by its sound, the open segment is a whole turn with this probability."""
+        if now := self._open:
+            now.sounds_finished = finished_probability
 
     def end(self, at_ms: int) -> Iterator[Verb]:
         """The user has finished. What is still undecided was meant."""
