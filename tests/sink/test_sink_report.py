@@ -1,6 +1,7 @@
 """`python -m dora_voice_sink.report`: what it writes, and what it says where it can't."""
 
 import json
+import os
 import subprocess
 import sys
 import wave
@@ -52,6 +53,16 @@ def sound(path, seconds=1.0, rate_hz=24_000):
 def report(folder, *more):
     assert main([str(folder), *map(str, more)]) == 0
     return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_speaker_of_an_earlier_run_is_left_out(tmp_path, capsys):
+    journal(tmp_path, exchange("Capital of Italy?", "Rome, of course."))
+    for name in ("reply-default-1.wav", "speaker.wav"):
+        sound(tmp_path / name)
+    an_hour_ago = (tmp_path / "conversation.jsonl").stat().st_mtime - 3600
+    os.utime(tmp_path / "speaker.wav", (an_hour_ago, an_hour_ago))
+    report(tmp_path)
+    assert f"{tmp_path / 'speaker.wav'}: older than this conversation" in capsys.readouterr().out
 
 
 def test_a_conversation_becomes_a_page_and_a_picture(tmp_path, capsys):

@@ -20,6 +20,7 @@ from dora_voice.wav import WavFile
 
 log = logging.getLogger("dora_voice.sink")
 
+JOURNAL = "conversation.jsonl"
 MOST_OPEN = 256
 LONGEST_NAME = 120
 
@@ -36,7 +37,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         """Raises SetupError where it can't write. What a run before left there stays until `begin`."""
-        self._path = folder / "conversation.jsonl"
+        self._path = folder / JOURNAL
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("a", encoding="utf-8")

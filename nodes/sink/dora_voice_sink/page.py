@@ -98,7 +98,7 @@ def _figures(panels: list[Panel], exchanges: list[Exchange]) -> str:
         (str(sum(x.cut_s is not None for x in exchanges)), "interrupted", ""),
         *_median(waits, "end of voice to commit"),
         *_median(sounds, "commit to first sound"),
-        *_median(cuts, "interruption to silence"),
+        *_median(cuts, "flush to cut"),
         *([(str(failures), "errors and gaps", "bad")] if failures else []),
     ]
     cells = "".join(f'<div class="{kind}"><b>{value}</b><span>{name}</span></div>' for value, name, kind in figures)
@@ -216,7 +216,7 @@ def _badges(line: Line) -> Iterator[tuple[str, str]]:
     elif exchange.cut_s is not None or (line.turn and line.turn.heard is not None):
         yield "interrupted", "alarm"
         if exchange.pieces and exchange.cut_latency_s is not None:
-            yield f"silent in {duration(exchange.cut_latency_s)}", ""
+            yield f"cut {duration(exchange.cut_latency_s)} after the flush", ""
         if not exchange.pieces:
             yield "never heard", ""
     told = {turn.error for turn in (exchange.user, exchange.reply) if turn}

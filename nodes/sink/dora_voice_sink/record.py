@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from dora_voice.messages import Segment
+from dora_voice_sink.files import JOURNAL
 
 LATEST_S = 10_000_000
 """Four months. A later time is a mistake, and no axis can show it."""
@@ -42,7 +43,7 @@ class Entry:
 
 def read_journal(folder: Path) -> tuple[list[Entry], list[str]]:
     """The entries in order of time, and remarks on what couldn't be read. Raises ReportError."""
-    path = folder / "conversation.jsonl"
+    path = folder / JOURNAL
     if not folder.is_dir():
         raise ReportError(f"OUT_DIR={str(folder)!r}: no such folder; expected one that the sink wrote")
     try:

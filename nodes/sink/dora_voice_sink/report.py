@@ -16,7 +16,7 @@ import numpy as np
 
 from dora_voice.messages import Segment
 from dora_voice_sink import picture
-from dora_voice_sink.files import reply_path
+from dora_voice_sink.files import JOURNAL, reply_path
 from dora_voice_sink.page import page
 from dora_voice_sink.record import ReportError, read_journal
 from dora_voice_sink.scene import Panel
@@ -47,7 +47,7 @@ def write(folder: Path, user: Path | None = None) -> list[str]:
     entries, remarks = read_journal(folder)
     recording = read_wav(user) if user else None
     panels = [_panel(folder, one, recording, remarks) for one in conversations(entries)]
-    _add_speaker(folder, panels, remarks)
+    _add_speaker(folder, panels, max((entry.t_s for entry in entries), default=0.0), remarks)
     told = []
     try:
         (folder / "report.html").write_text(page(panels, str(folder), _first(remarks)), encoding="utf-8")
@@ -101,10 +101,14 @@ def _waits_s(panel: Panel) -> dict[int, float]:
     return waits_s
 
 
-def _add_speaker(folder: Path, panels: list[Panel], remarks: list[str]) -> None:
+def _add_speaker(folder: Path, panels: list[Panel], lasted_s: float, remarks: list[str]) -> None:
     """One speaker plays all sessions, mixed: each panel shows the time in which its own replies were played."""
     expected = [peaks for panel in panels for peaks in _expected(panel)]
+    began_s = (folder / JOURNAL).stat().st_mtime - lasted_s
     for path in sorted(folder.glob("speaker*.wav"), key=_number):
+        if path.stat().st_mtime < began_s:
+            remarks.append(f"{path}: older than this conversation; it is left out.")
+            continue
         sound = _sound(path, remarks)
         speaker = aligned(sound, expected) if sound else None
         if sound and not speaker:

@@ -23,7 +23,8 @@ PORTS = Ports(
 @dataclass(frozen=True, slots=True)
 class Config:
     backend: Literal["file", "null"] = "file"
-    out_dir: str = setting("out", "folder for speaker.wav, relative to where dora run was called", backends=("file",))
+    # Not refused with `null`: a dataflow gives it to the sink, too.
+    out_dir: str = setting("out", "folder for speaker.wav, relative to where dora run was called")
     pace: Literal["realtime", "fast"] = "realtime"
     pause_max_ms: int = setting(4000, "a pause ends by itself after this time", minimum=0)
     queue_max_s: int = setting(300, "seconds of audio that may wait in a session", minimum=1)
