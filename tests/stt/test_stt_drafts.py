@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 from stt.dictation import Listener, speech, texts
@@ -39,7 +41,12 @@ def say(driver: Driver, *parts: Samples) -> list[Message]:
     return driver.sent[already:]
 
 
-SEQ = iter(range(1_000_000))
+@pytest.fixture(autouse=True)
+def numbered_from_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.SEQ", count())
+
+
+SEQ = count()
 
 
 def end(driver: Driver, *parts: Samples) -> list[str]:
@@ -69,6 +76,21 @@ def test_a_last_sound_after_the_draft_is_heard(driver: Driver, listener: Listene
     say(driver, tone(400), silence(100))
     assert end(driver, silence(20), 0.2 * tone(30), silence(50)) == ["hello"]
     assert lengths_ms(listener) == [500, 600]
+
+
+def test_quiet_words_after_loud_ones_are_no_pause(driver: Driver, listener: Listener) -> None:
+    say(driver, silence(200), tone(400), 0.08 * tone(200))
+    assert lengths_ms(listener) == []
+    say(driver, silence(150), 0.08 * tone(600))
+    assert end(driver, silence(50)) == ["hello"]
+    assert lengths_ms(listener)[-1] == 1600
+
+
+def test_after_a_bang_speech_is_speech(driver: Driver, listener: Listener) -> None:
+    say(driver, silence(200), 1.7 * tone(100), silence(200), 0.1 * tone(600))
+    assert end(driver, silence(100)) == ["hello"]
+    assert lengths_ms(listener)[-1] >= 1100
+    assert len(lengths_ms(listener)) <= 2
 
 
 def test_each_pause_has_its_draft(driver: Driver, listener: Listener) -> None:

@@ -14,7 +14,7 @@ from dora_voice.testing import Driver, silence, tone
 from dora_voice_stt.fake import FakeRecognizer
 from dora_voice_stt.hypotheses import Hypotheses, agreement
 from dora_voice_stt.node import PORTS
-from dora_voice_stt.pause import goes_on_pausing, is_pausing
+from dora_voice_stt.pause import goes_on_pausing, is_pausing, pause_power
 from dora_voice_stt.recognizer import Recognizer, Transcript
 from dora_voice_stt.stage import SttStage
 
@@ -238,13 +238,14 @@ NOISE = np.random.default_rng(1).standard_normal(16_000).astype(np.float32)
     [
         (silence(0), True),
         (silence(300), True),
+        (0.002 * NOISE[:4800], True),
         (0.01 * NOISE[:4800], True),
-        (0.05 * NOISE[:4800], True),
-        (np.concatenate([0.05 * NOISE[:1600], 0.1 * NOISE[:400], 0.05 * NOISE[:1600]]), False),
+        (np.concatenate([0.01 * NOISE[:1600], 0.02 * NOISE[:400], 0.01 * NOISE[:1600]]), False),
         (np.concatenate([silence(100), tone(300)]), False),
     ],
     ids=["nothing", "silence", "less noise", "the same noise", "a short burst", "speech"],
 )
 def test_a_pause_in_noise_goes_on_until_something_is_louder_than_it_was(after: Samples, expected: bool) -> None:
-    paused = np.concatenate([tone(500) + 0.05 * NOISE[:8000], 0.05 * NOISE[:1600]])
-    assert goes_on_pausing(np.concatenate([paused, after]), len(paused)) == expected
+    paused = np.concatenate([0.01 * NOISE[:3200], tone(500) + 0.01 * NOISE[:8000], 0.01 * NOISE[:1600]])
+    assert is_pausing(paused)
+    assert goes_on_pausing(after, pause_power(paused)) == expected

@@ -119,6 +119,19 @@ def test_words_that_were_said_are_not_said_again() -> None:
     assert one.begin(ids(30), 3, first[1]) is not None
 
 
+def test_two_words_that_became_one_are_said_both() -> None:
+    whole = model()
+    encoder, decoder = (session(half) for half in cut(whole))
+    one = CutModel(encoder, decoder, SAMPLES_PER_FRAME, 10, SPACE)
+    before = {"input": np.array([[*[1, 2, SPACE] * 10, 4, 5, SPACE, 3]])}
+    merged = {"input": np.array([[*[1, 2, SPACE] * 10, 4, 5, 3, 3, SPACE, 1, 2]])}
+    first = one.begin(before, 11, None)
+    assert first is not None
+    sound = np.concatenate([*first[0].pieces, *one.speak(merged, first[1]).pieces])
+    with_space = {"input": np.array([[*[1, 2, SPACE] * 10, 4, 5, SPACE, 3, 3, SPACE, 1, 2]])}
+    np.testing.assert_allclose(sound, spoken(WholeModel(session(whole)), with_space), rtol=1e-5)
+
+
 def test_the_last_word_was_said_already() -> None:
     encoder, decoder = (session(half) for half in cut(model()))
     one = CutModel(encoder, decoder, SAMPLES_PER_FRAME, 10, SPACE)

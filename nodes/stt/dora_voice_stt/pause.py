@@ -7,29 +7,35 @@ import numpy as np
 from dora_voice.audio import Samples
 from dora_voice.messages import SOURCE_RATE_HZ
 
-FRAME_SAMPLES = SOURCE_RATE_HZ // 10
-FRAMES = 30
-QUIET = 0.1
+RECENT_SAMPLES = 3 * SOURCE_RATE_HZ
+FRAME_SAMPLES = 1024
 SHORT_FRAME_SAMPLES = FRAME_SAMPLES // 4
 """As short as what may end a word, as the k in `work`."""
-SILENT = 0.02
+INAUDIBLE = 0.02
+LOUDEST_PAUSE = 0.1
+"""Amplitudes, relative to the loudest that was heard."""
 AS_QUIET = 2.0
-"""Power, relative to a pause's beginning, that still is a pause."""
+"""Power, relative to the quietest that was heard, that is the same noise of the room."""
 
 
-def is_pausing(samples: Samples) -> bool:
-    """Whether the last 0.1 s are 20 dB below the loudest of the last 3 s. In loud noise there are no pauses."""
-    power = _powers(samples[-FRAMES * FRAME_SAMPLES :], FRAME_SAMPLES)
-    return bool(len(power) and power[-1] < QUIET**2 * power.max())
+def pause_power(recent: Samples) -> float:
+    """What is quieter than this is a pause; of the sound so far, the last 3 s count. In loud noise there are none."""
+    power = _powers(recent[-RECENT_SAMPLES:], FRAME_SAMPLES)
+    if not len(power):
+        return 0.0
+    loudest, quietest = power.max(), power.min()
+    return float(max(INAUDIBLE**2 * loudest, min(AS_QUIET * quietest, LOUDEST_PAUSE**2 * loudest)))
 
 
-def goes_on_pausing(samples: Samples, since: int) -> bool:
-    """Whether nothing since a pause began at this sample is louder than it began, or heard at all."""
-    before = _powers(samples[:since][-FRAMES * FRAME_SAMPLES :], FRAME_SAMPLES)
-    if not len(before):
-        return False
-    after = _powers(samples[since:], SHORT_FRAME_SAMPLES)
-    return bool(np.all(after <= max(SILENT**2 * before.max(), AS_QUIET * before[-1])))
+def is_pausing(recent: Samples) -> bool:
+    """Whether its end is one."""
+    power = _powers(recent[-FRAME_SAMPLES:], FRAME_SAMPLES)
+    return bool(len(power) and power[-1] < pause_power(recent))
+
+
+def goes_on_pausing(since: Samples, power: float) -> bool:
+    """Whether a pause of this power has not been broken since, however shortly."""
+    return bool(np.all(_powers(since, SHORT_FRAME_SAMPLES) <= power))
 
 
 def _powers(samples: Samples, frame_samples: int) -> Samples:

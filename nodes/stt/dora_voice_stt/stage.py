@@ -8,7 +8,7 @@ from dora_voice.messages import SOURCE_RATE_HZ, Audio, Message, Segment, Text
 from dora_voice.stage import Surroundings, Wait, Work
 from dora_voice_stt.recognizer import Recognizer, Transcript
 from dora_voice_stt.rejection import why_no_speech
-from dora_voice_stt.utterance import Draft, Utterance
+from dora_voice_stt.utterance import Utterance
 from dora_voice_stt.utterances import Utterances
 
 log = logging.getLogger("dora_voice.stt")
@@ -108,7 +108,7 @@ class SttStage:
         except Exception:
             # The model will have another try when the utterance has ended.
             log.exception("no draft of session=%s segment=%d", *segment)
-        utterance.draft = Draft(len(samples), transcript)
+        utterance.draft = utterance.draft_of(transcript, len(samples))
         yield from self._catch_up()
         if transcript and self._is_guessing and self._utterances.is_open(segment) and not why_no_speech(transcript):
             yield from self._suppose(segment, utterance, transcript)

@@ -9,7 +9,7 @@ import numpy as np
 from dora_voice.audio import EMPTY, Resampler, Samples
 from dora_voice.messages import SOURCE_RATE_HZ
 from dora_voice_stt.hypotheses import Hypotheses
-from dora_voice_stt.pause import goes_on_pausing, is_pausing
+from dora_voice_stt.pause import RECENT_SAMPLES, goes_on_pausing, is_pausing, pause_power
 from dora_voice_stt.recognizer import Transcript
 
 
@@ -18,6 +18,8 @@ class Draft:
     """The transcript of an utterance, up to a pause in it."""
 
     samples: int
+    pause_power: float
+    """What is louder afterwards was said afterwards."""
     transcript: Transcript | None
     """None if the model failed."""
 
@@ -59,12 +61,20 @@ class Utterance:
 
     @property
     def is_pausing(self) -> bool:
-        return is_pausing(self.so_far())
+        return is_pausing(self._last(RECENT_SAMPLES))
 
     @property
     def is_drafted(self) -> bool:
         """Whether nothing was said since the draft."""
-        return self.draft is not None and goes_on_pausing(self.so_far(), self.draft.samples)
+        if (draft := self.draft) is None:
+            return False
+        return goes_on_pausing(self._last(self.kept_samples - draft.samples), draft.pause_power)
+
+    def draft_of(self, transcript: Transcript | None, samples: int) -> Draft:
+        """samples: what was transcribed, which ended in a pause."""
+        since = self.kept_samples - samples
+        recent = self._last(RECENT_SAMPLES + since)
+        return Draft(samples, pause_power(recent[: len(recent) - since]), transcript)
 
     def complete(self) -> Samples:
         """The whole of it. Nothing may be added afterwards."""
@@ -72,6 +82,17 @@ class Utterance:
             self._keep(self._resampler.flush())
             self.is_complete = True
         return self.so_far()
+
+    def _last(self, samples: int) -> Samples:
+        """Without looking at all that came before."""
+        pieces: list[Samples] = []
+        missing = samples
+        for piece in reversed(self._pieces):
+            if missing <= 0:
+                break
+            pieces.append(piece[-missing:])
+            missing -= len(piece)
+        return np.concatenate([EMPTY, *reversed(pieces)])
 
     def _keep(self, samples: Samples) -> None:
         kept = samples[: self._most_samples - self.kept_samples]

@@ -112,7 +112,7 @@ def _first_end(waiting: str, is_first: bool, begun: int) -> int:
     for end in END.finditer(waiting, begun, LONGEST_CLAUSE + 1):
         if end.end() <= LONGEST_CLAUSE and _is_end(waiting[: end.end()].strip(), end, is_first):
             return end.end()
-    return _last_word_end(waiting[:LONGEST_CLAUSE]) if len(waiting) > LONGEST_CLAUSE else 0
+    return max(begun, _last_word_end(waiting[:LONGEST_CLAUSE])) if len(waiting) > LONGEST_CLAUSE else 0
 
 
 def _is_end(clause: str, end: re.Match[str], is_first: bool) -> bool:

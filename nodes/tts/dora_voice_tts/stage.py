@@ -117,7 +117,7 @@ class TtsStage:
     def _send(self, sound: Iterator[Samples], total_samples: int, clause: Clause, reply: Reply) -> Work:
         """The voice doesn't say when it says what: the text is spread evenly over the time."""
         # As the resampler rounds.
-        count = math.ceil(int(total_samples * SPEAKER_RATE_HZ / self._voice.rate_hz + 0.5) / CHUNK_SAMPLES)
+        count = max(1, math.ceil(int(total_samples * SPEAKER_RATE_HZ / self._voice.rate_hz + 0.5) / CHUNK_SAMPLES))
         start = max(clause.start, reply.sent_text_end)
         for index, samples in enumerate(sound, start=1):
             while self._is_paced and reply.sent_samples - reply.played_samples >= self._ahead_samples:

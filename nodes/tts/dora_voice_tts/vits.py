@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dora_voice.audio import Samples
 from dora_voice_tts.voice import Speech
@@ -39,10 +40,10 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    words: int
-    """That were said of the clause."""
+    ids: NDArray[np.int64]
+    """That were said of the clause, up to a space."""
     frames: Any
-    """The last frames of these words, float32, (1, channels, frames)."""
+    """Their last frames, float32, (1, channels, frames)."""
     waiting: int
     """So many of these aren't decoded yet: the decoder has to see what follows them."""
 
@@ -95,23 +96,39 @@ class CutModel:
         return self._speech(frames, start, frames.shape[2], inputs)
 
     def begin(self, inputs: Inputs, words: int, begun: Begun | None) -> tuple[Speech, Begun] | None:
-        if words <= (begun.words if begun else 0):
+        said = inputs["input"][0, : self._ids_of(words, inputs)]
+        if not words or (begun and len(said) <= len(begun.ids)):
             return None
-        frames, start, end = self._frames(inputs, begun, words)
+        frames, start, end = self._frames(inputs, begun, len(said))
         certain = max(start, end - self.context)
         kept = frames[:, :, max(0, certain - self.context) : end]
-        return self._speech(frames[:, :, :end], start, certain, inputs), Begun(words, kept, end - certain)
+        return self._speech(frames[:, :, :end], start, certain, inputs), Begun(said, kept, end - certain)
 
-    def _frames(self, inputs: Inputs, begun: Begun | None, words: int = 0) -> tuple[Any, int, int]:
-        """The frames of a clause, behind what is kept of its beginning; where to decode from; where `words` end."""
+    def _frames(self, inputs: Inputs, begun: Begun | None, ids: int = 0) -> tuple[Any, int, int]:
+        """The frames of a clause, behind what is kept of its beginning; where to decode from; where its ids end."""
         frames, durations = self.encoder.run(None, inputs)[:2]
-        ends = np.cumsum(durations.reshape(-1))[inputs["input"][0] == self.space].astype(int)
-        end = _end_of(words, ends, frames)
+        ends = np.concatenate([[0], np.cumsum(durations.reshape(-1))]).astype(int)
         if begun is None:
-            return frames, 0, end
-        said = _end_of(begun.words, ends, frames)
-        kept = begun.frames.shape[2]
-        return np.concatenate([begun.frames, frames[:, :, said:]], axis=2), kept - begun.waiting, kept + end - said
+            return frames, 0, ends[ids]
+        said, kept = ends[self._said(begun, inputs)], begun.frames.shape[2]
+        joined = np.concatenate([begun.frames, frames[:, :, said:]], axis=2)
+        return joined, kept - begun.waiting, kept + max(0, ends[ids] - said)
+
+    def _said(self, begun: Begun, inputs: Inputs) -> int:
+        """How many of the ids were said when it was begun."""
+        ids = inputs["input"][0]
+        length = min(len(begun.ids), len(ids))
+        same = int(np.argmin(np.append(begun.ids[:length] == ids[:length], False)))
+        # Two words may have become one, as "of" and "the": then only the space is missing.
+        if same >= len(begun.ids) - 1:
+            return same
+        return self._ids_of(int(np.count_nonzero(begun.ids == self.space)), inputs)
+
+    def _ids_of(self, words: int, inputs: Inputs) -> int:
+        """How many ids so many words have, with the space after them; all if there are no more words."""
+        ids = inputs["input"][0]
+        spaces = np.flatnonzero(ids == self.space)
+        return len(ids) if words > len(spaces) else int(spaces[words - 1]) + 1 if words else 0
 
     def _speech(self, frames: Any, start: int, end: int, inputs: Inputs) -> Speech:
         """total: of all frames from `start` on, also of those behind `end`."""
@@ -132,13 +149,6 @@ def windows(start: int, end: int, frames: int, context: int) -> Iterator[Window]
         window_end = min(end, start + length)
         yield Window(start, window_end, max(0, start - context), min(frames, window_end + context))
         start, length = window_end, MORE_FRAMES
-
-
-def _end_of(words: int, ends: Any, frames: Any) -> int:
-    """Where so many words end, in frames. ends: of all words but the last."""
-    if words > len(ends):
-        return frames.shape[2]
-    return int(ends[words - 1]) if words else 0
 
 
 def joined(encoder: Session, decoder: Session, trial: Inputs, space: int) -> CutModel | None:
