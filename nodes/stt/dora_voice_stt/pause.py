@@ -11,7 +11,7 @@ RECENT_SAMPLES = 3 * SOURCE_RATE_HZ
 FRAME_SAMPLES = 1024
 SHORT_FRAME_SAMPLES = FRAME_SAMPLES // 4
 """As short as what may end a word, as the k in `work`."""
-INAUDIBLE = 0.02
+INAUDIBLE = 0.03
 LOUDEST_PAUSE = 0.1
 """Amplitudes, relative to the loudest that was heard."""
 AS_QUIET = 2.0
