@@ -81,7 +81,7 @@ def bench_answers(report: Report, rounds: int) -> None:
 
 def bench_interruptions(report: Report, count: int) -> None:
     report.title(f"{count} interruptions of a story, at varied moments")
-    interruptions = [interrupt(gap_s) for gap_s in np.linspace(*STORY_GAPS_S, count)]
+    interruptions = [interrupt(gap_s) for gap_s in np.linspace(*STORY_GAPS_S, count).tolist()]
     for interruption in interruptions:
         judge_losses(report, interruption.run, "interruptions")
     not_answered = sum(not one.is_answered for one in interruptions)
