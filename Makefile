@@ -17,7 +17,10 @@ HERE := $(if $(filter 0w,$(MAKELEVEL)$(findstring w,$(firstword -$(MAKEFLAGS))))
 export HERE
 
 run: setup
-	@cd "$$HERE" && exec dora run "$(CURDIR)/dataflow.yml" --log-level info --log-filter sink=stdout
+	@cd "$$HERE" && trap 'is_interrupted=1' INT; \
+	dora run "$(CURDIR)/dataflow.yml" --log-level info --log-filter sink=stdout || { code=$$?; \
+		test "$$is_interrupted" || echo "The same command followed by: 2>&1 | grep -m1 'ERROR  ' tells what failed first." >&2; \
+		exit $$code; }
 
 test:
 	@$(SETUP) --dev

@@ -54,35 +54,53 @@ def sound(samples, seq, segment_id=1, fin=False, error=None):
     )
 
 
+def shown(capsys):
+    """The lines on the terminal, without their times."""
+    return [line.split(" s  ", 1)[-1] for line in capsys.readouterr().out.splitlines()]
+
+
 def test_a_turn_is_put_together_by_seq_and_shown_as_it_is_spoken(sink, tmp_path, capsys):
     sink.feed(control("start"), said("user_text", "Hello?"), control("commit"))
     sink.feed(said("reply_text", " Fine.", seq=1), said("reply_text", "Hi there.", seq=0, fin=False))
     sink.feed(played(2400, 9))
     sink.run()
     assert [line["text"] for line in lines(tmp_path, "turn")] == ["Hello?"]
-    assert capsys.readouterr().out.split() == [
-        "0.0",
-        "s",
-        "a",
-        "you",
-        "Hello?",
-        "0.0",
-        "s",
-        "a",
-        "robot",
-        "Hi",
-        "there.",
-    ]
+    assert shown(capsys) == ["a   you  Hello?", "a robot  Hi there."]
     sink.feed(played(4800, 15, fin=True))
     sink.run()
     assert [(line["role"], line["text"]) for line in lines(tmp_path, "turn")] == [
         ("user", "Hello?"),
         ("assistant", "Hi there. Fine."),
     ]
-    assert "Fine." in capsys.readouterr().out
+    assert shown(capsys) == ["a robot  Fine."]
     assert lines(tmp_path, "commit") == [
         {"t_s": 0.0, "session_id": "a", "segment_id": 1, "event": "commit", "audio_ms": 1000}
     ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "clauses"),
+    [
+        ('He said "Echo," and left. So?', ['He said "Echo,"', "and left.", "So?"]),
+        ("It takes 1.9 seconds, or 1. Then 2.", ["It takes 1.9 seconds,", "or 1. Then 2."]),
+        ("他说：“你好。”走了。", ["他说：", "“你好。”", "走了。"]),
+    ],
+)
+def test_a_reply_is_shown_clause_by_clause_as_it_is_heard(sink, capsys, reply, clauses):
+    sink.feed(control("commit"), said("reply_text", reply))
+    sink.feed(*(played(end, end, fin=end == len(reply)) for end in range(1, len(reply) + 1)))
+    sink.run()
+    assert shown(capsys) == [f"a robot  {clause}" for clause in clauses]
+
+
+def test_a_reply_that_a_hum_held_says_that_it_goes_on(sink, capsys):
+    sink.feed(control("commit"), said("reply_text", "One two three."), played(2400, 3), control("pause"))
+    sink.feed(control("resume"), control("resume", 2), played(9600, 14, fin=True))
+    sink.run()
+    sink.scheduler.close()
+    told = shown(capsys)
+    assert told[:2] == ["a robot  (was held, goes on)", "a robot  One two three."]
+    assert "1 held and continued" in told[2]
 
 
 def test_a_reply_that_was_cut_is_written_with_what_was_heard_of_it(sink, tmp_path):
@@ -140,7 +158,7 @@ def test_what_was_taken_back_is_no_turn_in_the_summary(sink, capsys):
     sink.run()
     sink.scheduler.close()
     shown = capsys.readouterr().out
-    assert "summary: 1 user turns, 0 replies, 0 interrupted, 0 rejected as no speech" in shown
+    assert "summary: 1 user turns, 0 replies, 0 interrupted, 0 held and continued, 0 rejected as no speech" in shown
     assert [line.split("you  ")[1] for line in shown.splitlines() if "you  " in line] == [
         "I would",
         "(interrupts)",

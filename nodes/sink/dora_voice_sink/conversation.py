@@ -27,6 +27,7 @@ OUTPUTS = {
 
 MOST_SEGMENTS = 4096
 MOST_NUMBERS = 1000
+MOST_ERRORS = 100
 LONGEST_TEXT = 100_000
 """Characters of a turn: two hours of speech."""
 
@@ -52,10 +53,12 @@ class ReplySound:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The listener has heard the reply up to the end of `text`; `fin` when it was the last of it."""
+    """The listener has heard `text`, the beginning of `reply`; `fin` when it was the last of it."""
 
     segment: Segment
     text: str
+    reply: str
+    """As far as it is written."""
     fin: bool
     is_cut: bool
 
@@ -212,7 +215,8 @@ class Conversation:
         if turns.is_playing_over:
             return
         turns.is_playing_over = message.fin
-        yield Heard(message.segment, heard_of(turns.reply, turns.heard_end), message.fin, turns.is_cut)
+        heard = heard_of(turns.reply, turns.heard_end)
+        yield Heard(message.segment, heard, turns.reply, message.fin, turns.is_cut)
         yield from self._turns_due(message.segment)
 
     def _take_released(self, released: Iterable[Released]) -> Iterator[Outcome]:
@@ -267,7 +271,8 @@ class Conversation:
     def _report(self, segment: Segment, port: str, error: str) -> Iterator[Outcome]:
         errors = self._of(segment).errors
         if error not in errors:
-            errors.add(error)
+            if len(errors) < MOST_ERRORS:
+                errors.add(error)
             yield Event(segment, "error", {"output": OUTPUTS[port], "error": error})
 
     def _fail(self, segment: Segment, port: str, error: str) -> Iterator[Outcome]:

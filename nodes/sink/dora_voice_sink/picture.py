@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from dora_voice_sink.waveform import Peaks
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
+Style = dict[str, Any]
 MISSING = 'no report.png: it needs matplotlib. Run: pip install "dora-voice-sink[report]"'
 MOST_ROWS = 36
 WIDTH_IN = 13.0
@@ -34,6 +36,9 @@ LETTER = 0.6
 
 LANES = (("user", 1.0), ("spoken", 0.85), ("replied", 1.0), ("reply", 1.0), ("speaker", 0.8))
 """From the top, with their heights in units of UNIT_IN."""
+WAIT: Style = {"linewidth": 0.8, "linestyle": (0, (2, 2))}
+CUT: Style = {"marker": "x", "markersize": 5, "markeredgewidth": 1.6}
+HELD: Style = {"alpha": 0.18, "linewidth": 0}
 UNIT_IN = 0.44
 ROW_GAP_IN = 0.32
 
@@ -85,18 +90,33 @@ def _draw(figure: Figure, panels: list[Panel]) -> None:
 
 def _legend(figure: Figure, y: float) -> None:
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    names = {"you": "user", "robot": "reply", "never heard": "faint", "interruption": "alarm", "held": "hold"}
+    marks = {
+        "you": _swatch("user"),
+        "robot": _swatch("reply"),
+        "taken back, or never heard": _swatch("faint"),
+        "wait for the first sound": Line2D([], [], color=LIGHT["muted"], **WAIT),
+        "interrupted": Line2D([], [], color=LIGHT["alarm"], linewidth=0, **CUT),
+        "held": Patch(color=LIGHT["hold"], **HELD),
+    }
     figure.legend(
-        [Line2D([], [], color=LIGHT[colour], linewidth=4) for colour in names.values()],
-        list(names),
+        list(marks.values()),
+        list(marks),
         loc="center right",
         bbox_to_anchor=(0.985, y),
-        ncols=len(names),
+        ncols=len(marks),
         frameon=False,
-        handlelength=1.2,
+        handlelength=1.4,
+        columnspacing=1.6,
         labelcolor=LIGHT["muted"],
     )
+
+
+def _swatch(colour: str) -> Line2D:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=LIGHT[colour], linewidth=4, solid_capstyle="butt")
 
 
 def _tops(panel: Panel) -> dict[str, tuple[float, float]]:
@@ -172,7 +192,7 @@ def _draw_pauses(axes: Axes, panel: Panel, row: Row, top: float, bottom: float) 
     for mark in panel.conversation.marks:
         if mark.kind == "pause" and row.shows(mark.t_s, mark.end_s or mark.t_s):
             end_s = mark.end_s if mark.end_s is not None else mark.t_s + 0.02
-            axes.fill_betweenx([top + 0.1, bottom], mark.t_s, end_s, color=LIGHT["hold"], alpha=0.18, linewidth=0)
+            axes.fill_betweenx([top + 0.1, bottom], mark.t_s, end_s, color=LIGHT["hold"], **HELD)
 
 
 def _draw_spoken(axes: Axes, exchanges: Iterable[Exchange], row: Row, top: float) -> None:
@@ -195,9 +215,7 @@ def _draw_replied(axes: Axes, exchanges: Iterable[Exchange], row: Row, top: floa
     for exchange in played:
         latency_s, commit_s = exchange.sound_latency_s, exchange.commit_s
         if latency_s is not None and commit_s is not None and row.shows(commit_s, commit_s + latency_s):
-            axes.plot(
-                [commit_s, commit_s + latency_s], [y, y], color=LIGHT["muted"], linewidth=0.8, linestyle=(0, (2, 2))
-            )
+            axes.plot([commit_s, commit_s + latency_s], [y, y], color=LIGHT["muted"], **WAIT)
             middle_s = commit_s + latency_s / 2
             if latency_s > 0.045 * (row.end_s - row.begin_s) and row.begin_s < middle_s < row.end_s:
                 axes.text(
@@ -208,7 +226,7 @@ def _draw_replied(axes: Axes, exchanges: Iterable[Exchange], row: Row, top: floa
             _bar(axes, piece.begin_s, piece.end_s, y, LIGHT["reply"])
         last_s = exchange.pieces[-1].end_s
         if exchange.cut_s is not None and row.shows(last_s, last_s):
-            axes.plot([last_s], [y], marker="x", color=LIGHT["alarm"], markersize=5, markeredgewidth=1.6)
+            axes.plot([last_s], [y], color=LIGHT["alarm"], **CUT)
         heard = exchange.reply.heard if exchange.reply else None
         if exchange.reply_text and exchange.pieces[0].begin_s >= row.begin_s:
             text = exchange.reply_text if heard is None else f"{heard} —"

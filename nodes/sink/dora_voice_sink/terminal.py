@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from dora_voice.messages import SPEAKER_RATE_HZ, Segment
 from dora_voice_sink.conversation import MOST_SEGMENTS, Event, Heard, Outcome, Wasted
 
 MOST_LATENCIES = 10_000
-COUNTED = ("user turns", "replies", "interrupted", "rejected as no speech", "gaps", "errors")
-CLAUSE_ENDS = ".!?,;:…。！？，；："
+COUNTED = ("user turns", "replies", "interrupted", "held and continued", "rejected as no speech", "gaps", "errors")
+CLAUSE_END = re.compile(r"""(?:[!?,;:…]|(?<!\d)\.)["'”’)\]]*(?=\s)|[。！？，；：…][”’」』）]*+(?=.)""")
+"""Where something follows: a closing quote belongs to what it closes. The point of `1.` ends nothing."""
 
 
 class Transcript:
@@ -52,6 +54,9 @@ class Transcript:
             _remember(self._committed_s, event.segment, t_s)
         elif event.event == "flush":
             yield _line(t_s, event.segment, "you", "(interrupts)")
+        elif event.event == "resume" and event.segment in self._shown:
+            self._count(event.segment, "held and continued")
+            yield _line(t_s, event.segment, "robot", "(was held, goes on)")
         elif event.event == "drop" and (counts := self._counts_of.pop(event.segment, None)):
             self._counts -= counts
             if counts["user turns"]:
@@ -72,7 +77,7 @@ class Transcript:
         committed_s = self._committed_s.pop(heard.segment, None) if heard.text else None
         if committed_s is not None and len(self._latencies_ms) < MOST_LATENCIES:
             self._latencies_ms.append((t_s - committed_s) * 1000)
-        end = len(heard.text) if heard.fin else _clause_end(heard.text)
+        end = len(heard.text) if heard.fin else self._clause_end(heard)
         yield from self._show(t_s, heard.segment, heard.text[:end], " —" if heard.is_cut and heard.fin else "")
 
     def _show(self, t_s: float, segment: Segment, text: str, mark: str = "") -> Iterator[str]:
@@ -82,13 +87,17 @@ class Transcript:
             yield _line(t_s, segment, "robot", fresh + mark)
         _remember(self._shown, segment, max(len(text), shown))
 
+    def _clause_end(self, heard: Heard) -> int:
+        clauses = CLAUSE_END.finditer(heard.reply, self._shown.get(heard.segment, 0), len(heard.text) + 1)
+        return max((clause.end() for clause in clauses), default=0)
+
     def summary(self) -> Iterator[str]:
         yield "summary: " + ", ".join(f"{self._counts[what]} {what}" for what in COUNTED)
         if self._wasted_fragments or self._wasted_s:
             yield f"said too soon and taken back: {self._wasted_fragments} tokens, {self._wasted_s:.1f} s of audio"
         if self._latencies_ms:
             yield (
-                f"from the decision that the user had finished to the first words heard: median "
+                "from the commit, when the user's turn was over, to the first words heard: median "
                 f"{statistics.median(self._latencies_ms):.0f} ms, longest {max(self._latencies_ms):.0f} ms"
             )
 
@@ -97,10 +106,6 @@ def _remember(values: dict[Segment, Any], segment: Segment, value: Any) -> None:
     values[segment] = value
     if len(values) > MOST_SEGMENTS:
         del values[next(iter(values))]
-
-
-def _clause_end(text: str) -> int:
-    return 1 + max(text.rfind(mark) for mark in CLAUSE_ENDS)
 
 
 def _line(t_s: float, segment: Segment, who: str, text: str) -> str:
