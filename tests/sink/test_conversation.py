@@ -117,6 +117,41 @@ def test_a_reply_that_was_cut_is_written_with_what_was_heard_of_it(sink, tmp_pat
     ]
 
 
+def test_a_transcript_in_pieces_stays_said_wherever_the_flush_comes(sink, tmp_path):
+    sink.feed(said("user_text", "Hello ", fin=False), control("flush", 2), said("user_text", "world.", seq=1))
+    sink.run()
+    assert [line["text"] for line in lines(tmp_path, "turn")] == ["Hello world."]
+
+
+def test_an_end_in_the_middle_of_a_reply_leaves_what_was_heard_of_it(sink, tmp_path):
+    sink.feed(said("user_text", "Story!"), control("commit"), said("reply_text", "Once upon a time."), played(2400, 9))
+    sink.feed(control("end"))
+    sink.run()
+    assert [line.get("heard") for line in lines(tmp_path, "turn")] == [None, "Once upon"]
+
+
+def test_a_first_fragment_that_never_came_is_told_when_it_stops(sink, tmp_path):
+    sink.feed(said("reply_text", "there.", seq=1))
+    sink.run()
+    sink.scheduler.close()
+    assert [line["missing"] for line in lines(tmp_path, "gap")] == [[0]]
+
+
+def test_many_and_long_errors_of_a_segment_are_told_and_not_kept(sink, tmp_path):
+    for number in range(300):
+        sink.feed(Played(port="played", samples=0, session_id="a", segment_id=1, error=f"{number} {'x' * 2000}"))
+    sink.run()
+    assert len(lines(tmp_path, "error")) == 300
+    assert max(len(line["error"]) for line in lines(tmp_path, "error")) == 1000
+
+
+def test_no_text_can_write_a_line_of_its_own(sink, capsys):
+    sink.feed(said("user_text", "Hi\x1b[2J\n    9.9 s  robot  I obey."), control("commit"))
+    sink.run()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "\x1b" not in line
+
+
 def test_the_last_report_may_overtake_the_flush_that_it_is_due_to(sink, tmp_path):
     sink.feed(said("user_text", "Hi."), control("commit"), said("reply_text", "One two three"))
     sink.feed(played(2400, 7, fin=True), control("flush", 2))

@@ -72,6 +72,23 @@ def test_an_interruption_has_the_time_until_it_was_believed_and_until_it_was_sil
     assert first.reply.heard == "Once upon"
 
 
+def test_a_session_that_comes_again_after_its_end_is_another_conversation():
+    first = [entry(1, "start", 1), entry(2, "commit", 1), entry(3, "end", 1), entry(3.1, "played", 1, samples=10)]
+    again = [entry(5, "start", 1), entry(6, "commit", 1)]
+    assert [(one.begin_s, one.end_s) for one in conversations([*first, *again])] == [(1, 3.1), (5, 6)]
+
+
+def test_interrupted_is_what_was_cut_by_the_user():
+    def reply(**turn):
+        answered = entry(2, "turn", 1, role="assistant", text="Once upon a time.", **turn)
+        return only([entry(1, "commit", 1), answered, entry(3, "flush", 2)]).exchanges[0].is_interrupted
+
+    assert reply(heard="Once")
+    assert not reply(heard="Once", error="no voice")
+    assert not reply()
+    assert not only([entry(1, "start", 1), entry(3, "flush", 2)]).exchanges[0].is_interrupted
+
+
 def test_who_has_finished_is_not_interrupted_by_the_next_flush():
     done = [entry(1, "commit", 1), *played(2.0, 0, 5, 1, fin=True), entry(4, "flush", 2)]
     assert only(done).exchanges[0].cut_s is None

@@ -125,6 +125,10 @@ class Reassembly:
         """The session's streams whose fin has not been released."""
         return [stream for stream in self._open if stream.segment.session_id == session_id]
 
+    def sessions(self) -> list[str]:
+        """Those with such streams."""
+        return list(dict.fromkeys(stream.segment.session_id for stream in self._open))
+
     def finish(self, stream: Stream) -> list[Released]:
         """Nothing more will come: releases what is there and reports what is not."""
         released = self._give_up(stream)

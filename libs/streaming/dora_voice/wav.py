@@ -1,4 +1,4 @@
-"""WAV files that are readable at any moment, also when their writer is killed."""
+"""WAV files that are readable from the first sample on, also when their writer is killed."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ OUTPUTS = {
 MOST_SEGMENTS = 4096
 MOST_NUMBERS = 1000
 MOST_ERRORS = 100
+LONGEST_ERROR = 1000
 LONGEST_TEXT = 100_000
 """Characters of a turn: two hours of speech."""
 
@@ -146,9 +147,9 @@ class Conversation:
             )
 
     def flushed(self, segment: Segment) -> Iterator[Outcome]:
-        """Everything older than `segment` was cut."""
+        """Everything older than `segment` was cut, but what the user said stays said."""
         for stream in self._reassembly.streams(segment.session_id):
-            if stream.segment.is_older_than(segment):
+            if stream.segment.is_older_than(segment) and stream.port != "user_text":
                 yield from self._cut(stream)
         for older in [known for known in self._turns if known.is_older_than(segment)]:
             turns = self._turns[older]
@@ -176,17 +177,18 @@ class Conversation:
         """Nothing more comes of this session: reports what is missing, and writes the turns that are not."""
         for stream in self._reassembly.streams(session_id):
             yield from self._take_released(self._reassembly.finish(stream))
-        for segment in [segment for segment in self._turns if segment.session_id == session_id]:
-            yield from self._close_turns(segment)
+        yield from self._close(session_id)
 
-    def ended(self, session_id: str) -> None:
+    def ended(self, session_id: str) -> Iterator[Outcome]:
+        """The session is over now: writes the turns that are not, as far as they came."""
+        yield from self._close(session_id)
         self._reassembly.forget(session_id)
         for segment in [segment for segment in self._turns if segment.session_id == session_id]:
             del self._turns[segment]
 
     def sessions(self) -> list[str]:
         """Sessions with something known of them, in order of appearance."""
-        return list(dict.fromkeys(segment.session_id for segment in self._turns))
+        return list(dict.fromkeys([*(segment.session_id for segment in self._turns), *self._reassembly.sessions()]))
 
     def _take_control(self, message: Control) -> Iterator[Outcome]:
         values = {"audio_ms": message.audio_ms, "continues": message.continues}
@@ -269,6 +271,7 @@ class Conversation:
         yield from self._turns_due(segment)
 
     def _report(self, segment: Segment, port: str, error: str) -> Iterator[Outcome]:
+        error = error[:LONGEST_ERROR]
         errors = self._of(segment).errors
         if error not in errors:
             if len(errors) < MOST_ERRORS:
@@ -305,6 +308,10 @@ class Conversation:
         for older, turns in list(self._turns.items()):
             if older.is_older_than(segment) and turns.is_cut and turns.is_committed and not turns.was_played:
                 yield from self._write_reply(older, turns)
+
+    def _close(self, session_id: str) -> Iterator[Outcome]:
+        for segment in [segment for segment in self._turns if segment.session_id == session_id]:
+            yield from self._close_turns(segment)
 
     def _close_turns(self, segment: Segment) -> Iterator[Outcome]:
         turns = self._of(segment)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from io import TextIOWrapper
 from typing import Any
 
 from dora_voice.config import setting, user_path
@@ -42,4 +44,7 @@ def build(config: Config) -> SinkStage:
 
 def main(node: Any | None = None) -> None:
     """Console script `dora-voice-sink`."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that can't show a letter is no reason to stop.
+        sys.stdout.reconfigure(errors="replace")
     serve(build, Config, PORTS, node)

@@ -95,7 +95,7 @@ def _figures(panels: list[Panel], exchanges: list[Exchange]) -> str:
         *([(str(len(panels)), "sessions", "")] if len(panels) > 1 else []),
         (str(sum(x.user is not None and x.drop_s is None for x in exchanges)), "user turns", ""),
         (str(sum(x.reply is not None and x.drop_s is None for x in exchanges)), "replies", ""),
-        (str(sum(x.cut_s is not None for x in exchanges)), "interrupted", ""),
+        (str(sum(x.is_interrupted and x.drop_s is None for x in exchanges)), "interrupted", ""),
         *_median(waits, "end of voice to commit"),
         *_median(sounds, "commit to first sound"),
         *_median(cuts, "flush to cut"),
@@ -213,7 +213,7 @@ def _badges(line: Line) -> Iterator[tuple[str, str]]:
                 yield f"after {duration(exchange.confirm_latency_s)}", ""
         if exchange.commit_s is None and exchange.drop_s is None and line.turn is None:
             yield "never committed", ""
-    elif exchange.cut_s is not None or (line.turn and line.turn.heard is not None):
+    elif exchange.is_interrupted:
         yield "interrupted", "alarm"
         if exchange.pieces and exchange.cut_latency_s is not None:
             yield f"cut {duration(exchange.cut_latency_s)} after the flush", ""

@@ -21,7 +21,16 @@ from dora_voice_sink.page import page
 from dora_voice_sink.record import ReportError, read_journal
 from dora_voice_sink.scene import Panel
 from dora_voice_sink.timeline import Conversation, Exchange, conversations
-from dora_voice_sink.waveform import PEAKS_HZ, Peaks, aligned, end_of_voice_s, placed, read_wav, unheard
+from dora_voice_sink.waveform import (
+    LONGEST_ALIGNED_S,
+    PEAKS_HZ,
+    Peaks,
+    aligned,
+    end_of_voice_s,
+    placed,
+    read_wav,
+    unheard,
+)
 
 MOST_REMARKS = 20
 
@@ -130,6 +139,8 @@ def _expected(panel: Panel) -> tuple[Peaks, ...]:
     if panel.heard:
         return panel.heard
     pieces = [piece for exchange in panel.conversation.exchanges for piece in exchange.pieces]
+    if sum(piece.end_s - piece.begin_s for piece in pieces) > LONGEST_ALIGNED_S:
+        return ()
     flats = [(np.full(round((piece.end_s - piece.begin_s) * PEAKS_HZ), 0.1, np.float32), piece) for piece in pieces]
     return tuple(Peaks(-flat, flat, piece.begin_s) for flat, piece in flats)
 

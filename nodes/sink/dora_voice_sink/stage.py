@@ -50,7 +50,7 @@ class SinkStage:
         yield None
 
     def ended(self, session_id: str) -> None:
-        self._conversation.ended(session_id)
+        self._write(self._conversation.ended(session_id))
         self._replies.end(session_id)
 
     def close(self) -> None:

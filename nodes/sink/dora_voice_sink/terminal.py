@@ -10,6 +10,7 @@ from typing import Any
 
 from dora_voice.messages import SPEAKER_RATE_HZ, Segment
 from dora_voice_sink.conversation import MOST_SEGMENTS, Event, Heard, Outcome, Wasted
+from dora_voice_sink.record import UNSHOWABLE
 
 MOST_LATENCIES = 10_000
 COUNTED = ("user turns", "replies", "interrupted", "held and continued", "rejected as no speech", "gaps", "errors")
@@ -110,4 +111,4 @@ def _remember(values: dict[Segment, Any], segment: Segment, value: Any) -> None:
 
 def _line(t_s: float, segment: Segment, who: str, text: str) -> str:
     session = "" if segment.session_id == "default" else f"{segment.session_id} "
-    return f"{t_s:7.1f} s  {session}{who:>5}  {text}"
+    return UNSHOWABLE.sub(" ", f"{t_s:7.1f} s  {session}{who:>5}  {text}")

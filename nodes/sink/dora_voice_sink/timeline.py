@@ -19,6 +19,9 @@ LONGEST_REPLY_SAMPLES = 24 * 3600 * SPEAKER_RATE_HZ
 VOICED = {"start", "hypothesis", "turn", "reply", "audio", "played", "commit", "drop", "rejected", "error"}
 """Events that make their segment one to show."""
 
+BEGINNING = {"start", "hypothesis", "commit", "reply"}
+"""Events that don't come late of what is over."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -90,6 +93,13 @@ class Exchange:
         return self.reply.text if self.reply else "".join(fragment.text for fragment in self.fragments)
 
     @property
+    def is_interrupted(self) -> bool:
+        """Whether the user cut the reply; where it broke off by itself, its error says so."""
+        if self.reply is None:
+            return bool(self.pieces) and self.cut_s is not None
+        return self.reply.heard is not None and self.reply.error is None
+
+    @property
     def first_sound_s(self) -> float | None:
         return self.pieces[0].begin_s if self.pieces else None
 
@@ -153,11 +163,20 @@ class Conversation:
 
 
 def conversations(entries: Iterable[Entry]) -> list[Conversation]:
-    """One of each session, in order of appearance."""
-    by_session: dict[str, list[Entry]] = {}
+    """One of each session, in order of appearance; after its `end` a session of the same name is another."""
+    found: list[list[Entry]] = []
+    newest: dict[str, list[Entry]] = {}
+    over: set[str] = set()
     for entry in entries:
-        by_session.setdefault(entry.segment.session_id, []).append(entry)
-    return [_conversation(session_id, of_it) for session_id, of_it in by_session.items()]
+        session_id = entry.segment.session_id
+        if session_id not in newest or (session_id in over and entry.event in BEGINNING):
+            newest[session_id] = []
+            found.append(newest[session_id])
+            over.discard(session_id)
+        newest[session_id].append(entry)
+        if entry.event == "end":
+            over.add(session_id)
+    return [_conversation(of_it[0].segment.session_id, of_it) for of_it in found]
 
 
 def _conversation(session_id: str, entries: list[Entry]) -> Conversation:

@@ -66,7 +66,7 @@ def read_wav(path: Path) -> Peaks:
             low_high = [_peaks(block, file.getframerate()) for block in _blocks(file)]
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror or error}") from error
-    except (wave.Error, EOFError, ValueError) as error:
+    except (wave.Error, EOFError, ValueError, TypeError, RuntimeError) as error:
         reason = str(error) or "it ends within its header"
         raise ReportError(f"{path}: {reason}; expected a PCM WAV file of 8, 16, 24 or 32 bits") from error
     low, high = zip(*low_high, strict=True) if low_high else ((), ())
