@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dora_voice.messages import Audio
+from dora_voice.messages import Audio, Control, Played
 from dora_voice.testing import Driver
 from dora_voice_speaker.backends import NullSpeaker
 from dora_voice_speaker.node import PORTS
@@ -86,6 +86,7 @@ def test_sessions_without_an_end_are_cut_when_they_are_too_many_and_the_one_that
 
 def test_a_session_that_is_cut_while_it_finishes_has_finished(driver: Driver) -> None:
     driver.feed(
+        Control(port="control", verb="pause", session_id="a", segment_id=1),
         audio("a", 1, 48_000, fin=True),
         Audio(port="audio", samples=np.zeros(0, np.float32), sample_rate=24_000, session_id="a", finish=True),
     )
@@ -93,3 +94,44 @@ def test_a_session_that_is_cut_while_it_finishes_has_finished(driver: Driver) ->
     driver.feed(*(audio(str(number), 1, 48_000) for number in range(MOST_SESSIONS)))
     (last,) = [sent for sent in driver.advance(100) if sent.finish]
     assert last.session_id == "a"
+
+
+def test_where_all_sessions_play_one_more_is_told_that_nothing_of_its_reply_is_heard(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.feed(*(audio(str(number), 1, 48_000) for number in range(MOST_SESSIONS)))
+    driver.run()
+    driver.feed(audio("late", 1, 4800), audio("late", 1, 4800, fin=True))
+    (told,) = [sent for sent in driver.run() if sent.segment.session_id == "late"]
+    assert isinstance(told, Played)
+    assert (told.samples, told.fin) == (0, True)
+    assert caplog.messages == ["session=late segment=1: not played, 256 sessions play"]
+    driver.advance(10_000)
+    driver.feed(audio("late", 2, 4800, fin=True))
+    assert [sent.fin for sent in driver.advance(500) if sent.segment.session_id == "late"][-1]
+
+
+def test_the_replies_of_a_session_that_makes_room_have_ended_where_they_were(driver: Driver) -> None:
+    driver.feed(*(audio(str(number), 1, 4800) for number in range(MOST_SESSIONS)))
+    heard = [sent for sent in driver.advance(1000) if isinstance(sent, Played) and sent.session_id == "0"]
+    driver.feed(audio("new", 1))
+    (told,) = [sent for sent in driver.run() if isinstance(sent, Played) and sent.fin]
+    assert (told.session_id, told.samples > heard[-1].samples > 0) == ("0", True)
+
+
+def test_a_reply_that_is_too_long_ends_with_what_fits(one: Playback) -> None:
+    short = Playback(longest_pause_samples=10**9, longest_queue_samples=1000)
+    add(short, 1, 900, text_end=5)
+    add(short, 1, 900, text_end=9)
+    add(short, 1, 90, text_end=10, fin=True)
+    short.play(2000)
+    assert reports(short) == [Report(1, 900, 5, is_last=True)]
+    assert short.dropped == {"QUEUE_MAX_S is reached": 900, "the reply is over": 90}
+
+
+def test_an_end_that_knows_no_text_takes_back_nothing_that_was_heard(one: Playback) -> None:
+    add(one, 1, 480, text_end=13)
+    add(one, 1, 480, text_end=20)
+    add(one, 1, 0, fin=True)
+    one.play(960)
+    assert reports(one)[-1] == Report(1, 960, 20, is_last=True)

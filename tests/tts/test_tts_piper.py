@@ -121,6 +121,14 @@ def test_speed_is_followed(voice: PiperVoice) -> None:
 
 def test_what_looks_like_phonemes_is_read_as_text(voice: PiperVoice) -> None:
     assert len(sound(speak(voice, "I wrote [[hello]] there."))) > 24_000 / 2
+    brackets, none = ("".join(voice._phonemes(text)[0]) for text in ("It is [[[one]]] two.", "It is one two."))
+    assert [letter for letter in brackets if letter.isalpha()] == [letter for letter in none if letter.isalpha()]
+
+
+def test_a_beginning_in_capitals_waits_for_the_rest(voice: PiperVoice) -> None:
+    """espeak would read ESA as a word."""
+    assert voice.begin("NASA and ESA", "are", None) is None
+    assert voice.begin("NASA is a", "space", None) is not None
 
 
 @pytest.mark.parametrize("content", [None, b"no model"])

@@ -377,3 +377,20 @@ def test_a_speaker_that_is_gone_is_not_waited_for_until_it_reports_again(paced: 
     assert audio(paced.run())[-1].fin
     paced.feed(played(100, segment_id=2), text("Another long sentence that takes much longer than that.", 2, fin=True))
     assert not audio(paced.run())[-1].fin
+
+
+def test_a_speaker_that_falls_silent_is_not_waited_for_for_ever(
+    paced: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some of what was sent may have been lost: then it can never report that as played."""
+    paced.feed(text("word " * 40, fin=True))
+    paced.run()
+    paced.advance(9_000)
+    paced.feed(played(2400))
+    paced.advance(9_000)
+    assert not audio(paced.sent)[-1].fin
+    paced.advance(2_000)
+    assert audio(paced.sent)[-1].fin
+    assert caplog.messages == ["session=a segment=1: the speaker is silent: goes on without it"]
+    paced.feed(text("word " * 40, 2, fin=True))
+    assert not audio(paced.run())[-1].fin

@@ -27,7 +27,7 @@ class Config:
     out_dir: str = setting("out", "folder for speaker.wav, relative to where dora run was called")
     pace: Literal["realtime", "fast"] = "realtime"
     pause_max_ms: int = setting(4000, "a pause ends by itself after this time", minimum=0)
-    queue_max_s: int = setting(300, "seconds of audio that may wait in a session", minimum=1)
+    queue_max_s: int = setting(300, "seconds of audio that may wait in a session", minimum=5)
 
 
 def build(config: Config) -> SpeakerStage:

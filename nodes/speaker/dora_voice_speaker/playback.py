@@ -69,24 +69,30 @@ class Playback:
         fin: bool,
         speculative: bool,
     ) -> None:
-        """Queues samples of a segment. What comes too late or doesn't fit is counted in `dropped`."""
+        """Queues samples of a segment. What comes too late is counted in `dropped`, as what doesn't fit and ends it."""
         if segment_id in self._over:
             self.dropped["the reply is over"] += len(samples)
             return
         reply = self._replies.setdefault(segment_id, Reply(is_held=speculative))
-        reply.is_complete |= fin
+        if reply.is_complete:
+            self.dropped["the reply is over"] += len(samples)
+            return
+        reply.is_complete = fin
         if text_end is not None and reply.text_end is None:
             # Until its first piece is played whole, nothing of the text was heard.
             reply.text_end = 0
         if not speculative:
             reply.is_held = False
-        samples = reply.converted(samples, rate_hz, fin=fin)
+        came, samples = len(samples), reply.converted(samples, rate_hz, fin=fin)
         if len(self._replies) > MOST_REPLIES:
             self.dropped[f"{MOST_REPLIES} replies wait"] += len(samples)
             self._end(segment_id)
         elif self.queued + len(samples) > self._longest_queue:
             self.dropped["QUEUE_MAX_S is reached"] += len(samples)
-        else:
+            # No hole in the middle: it ends with what waits.
+            reply.is_complete = True
+        elif len(samples) or not came:
+            # What the converter still has goes with what comes next.
             reply.add(samples, text_end)
 
     def commit(self, segment_id: int) -> None:
@@ -117,6 +123,10 @@ class Playback:
         if segment_id in self._replies:
             self._fade_out(segment_id)
             self._end(segment_id)
+
+    def drop_all(self) -> None:
+        for segment_id in list(self._replies):
+            self.drop(segment_id)
 
     def complete(self) -> None:
         """Nothing more will come: no audio, and no commit for what is held."""

@@ -39,6 +39,8 @@ class Reply:
     """Where in the text that was played whole."""
     recent: Samples = field(default_factory=lambda: EMPTY)
     """The last samples that were played, as many as a fade takes."""
+    queued: int = 0
+    """Samples that have not been played yet."""
     starved: int = 0
     """For how many samples it has had nothing to play, while another reply waits."""
     _converter: RateConverter = field(default_factory=lambda: RateConverter(SPEAKER_RATE_HZ))
@@ -58,14 +60,11 @@ class Reply:
         """Queues samples; `text_end` is where the text is when they have been played."""
         if len(samples):
             self._chunks.append((samples, text_end))
-        elif self._chunks:
+            self.queued += len(samples)
+        elif text_end is not None and self._chunks:
             self._chunks[-1] = (self._chunks[-1][0], text_end)
-        else:
+        elif text_end is not None:
             self.text_end = text_end
-
-    @property
-    def queued(self) -> int:
-        return sum(len(samples) for samples, _ in self._chunks) - self._offset
 
     def upcoming(self, samples: int) -> Samples:
         """The next `samples`, or as many as there are, without playing them."""
@@ -104,5 +103,6 @@ class Reply:
         self._underruns = self._underruns.after(self._silence)
         self._silence = self.starved = 0
         self._offset += len(part)
+        self.queued -= len(part)
         self.played += len(part)
         self.recent = np.concatenate([self.recent, part])[-FADE_SAMPLES:]

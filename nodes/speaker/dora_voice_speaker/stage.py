@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Generator
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ log = logging.getLogger("dora_voice.speaker")
 TICK_MS = 10
 MOST_SAMPLES_AT_ONCE = SPEAKER_RATE_HZ
 MOST_SESSIONS = 256
+MOST_REFUSED = 1024
 LOG_EVERY = 1000
 
 
@@ -43,25 +45,28 @@ class SpeakerStage:
         self._longest_pause = longest_pause_ms * SPEAKER_RATE_HZ // 1000
         self._longest_queue = longest_queue_s * SPEAKER_RATE_HZ
         self._playbacks: dict[str, Playback] = {}
+        self._refused: OrderedDict[Segment, None] = OrderedDict()
+        """Replies for whose session there was no room."""
         self._cut_sessions = 0
 
     def started(self, surroundings: Surroundings) -> None:
         self._clock = surroundings.clock
         self._backend.begin(surroundings.restarts)
 
-    def process(self, message: Message) -> None:
-        session_id, segment_id = message.segment
+    def process(self, message: Message) -> Work | None:
         if isinstance(message, Audio):
-            self._queue(self._playback(session_id), message)
-        elif isinstance(message, Control):
+            return self._hear(message)
+        session_id, segment_id = message.segment
+        if isinstance(message, Control):
             match message.verb:
                 case "pause":
                     # Also before the session's first audio: that is held when it comes.
-                    self._playback(session_id).pause(segment_id)
+                    return self._hold(message.segment)
                 case "commit" if session_id in self._playbacks:
                     self._playbacks[session_id].commit(segment_id)
                 case "resume" if session_id in self._playbacks:
                     self._playbacks[session_id].resume(segment_id)
+        return None
 
     def flushed(self, segment: Segment) -> None:
         if playback := self._playbacks.get(segment.session_id):
@@ -102,30 +107,60 @@ class SpeakerStage:
 
     def ended(self, session_id: str) -> None:
         self._playbacks.pop(session_id, None)
+        for segment in [refused for refused in self._refused if refused.session_id == session_id]:
+            del self._refused[segment]
 
     def close(self) -> None:
         self._backend.close()
 
-    def _playback(self, session_id: str) -> Playback:
-        """That of this session, which is the newest now."""
-        if session_id not in self._playbacks:
-            self._make_room()
-        playback = self._playbacks.pop(session_id, None) or Playback(self._longest_pause, self._longest_queue)
+    def _hear(self, audio: Audio) -> Work:
+        cut = self._make_room(audio.segment.session_id)
+        if playback := self._playback(audio.segment.session_id):
+            self._queue(playback, audio)
+        elif audio.segment not in self._refused:
+            log.warning("session=%s segment=%d: not played, %d sessions play", *audio.segment, MOST_SESSIONS)
+            self._refused[audio.segment] = None
+            if len(self._refused) > MOST_REFUSED:
+                self._refused.popitem(last=False)
+            cut.append(_played(audio.segment.session_id, Report(audio.segment.segment_id, 0, 0, is_last=True)))
+        yield from cut
+
+    def _hold(self, segment: Segment) -> Work:
+        cut = self._make_room(segment.session_id)
+        if playback := self._playback(segment.session_id):
+            playback.pause(segment.segment_id)
+        yield from cut
+
+    def _playback(self, session_id: str) -> Playback | None:
+        """That of this session, which is the newest now; None if there is no room for it."""
+        playback = self._playbacks.pop(session_id, None)
+        if playback is None and len(self._playbacks) == MOST_SESSIONS:
+            return None
+        playback = playback or Playback(self._longest_pause, self._longest_queue)
         self._playbacks[session_id] = playback
         return playback
 
-    def _make_room(self) -> None:
-        if len(self._playbacks) < MOST_SESSIONS:
-            return
-        oldest = min(self._playbacks, key=lambda session_id: self._playbacks[session_id].is_busy)
-        if self._playbacks[oldest].is_busy:
+    def _make_room(self, session_id: str) -> list[Played]:
+        """For this session, if it is new: another goes, idle or silent, but none that is heard.
+
+        Returns how the replies of that one ended.
+        """
+        if session_id in self._playbacks or len(self._playbacks) < MOST_SESSIONS:
+            return []
+        other_id = min(self._playbacks, key=lambda other: _liveliness(self._playbacks[other]))
+        other = self._playbacks[other_id]
+        if other.ready:
+            return []
+        del self._playbacks[other_id]
+        if other.is_busy:
             self._cut_sessions += 1
             if self._cut_sessions % LOG_EVERY == 1:
                 log.warning(
                     "session=%s: cut, %d are the most at once (%d cut so far)",
-                    *(oldest, MOST_SESSIONS, self._cut_sessions),
+                    *(other_id, MOST_SESSIONS, self._cut_sessions),
                 )
-        del self._playbacks[oldest]
+        other.drop_all()
+        return [_played(other_id, report) for report in iter(other.next_report, None)]
 
     def _queue(self, playback: Playback, audio: Audio) -> None:
         session_id, segment_id = audio.segment
@@ -165,6 +200,10 @@ class SpeakerStage:
                     _log_underruns(session_id, report, playback.underruns)
                 return _played(session_id, report)
         return None
+
+
+def _liveliness(playback: Playback) -> tuple[bool, bool]:
+    return playback.ready > 0, playback.is_busy
 
 
 def _log_underruns(session_id: str, report: Report, of_session: Underruns) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,11 @@ class PiperVoice:
         )
 
     def begin(self, words: str, next_word: str, begun: Begun | None) -> tuple[Speech, Begun] | None:
-        said, ahead = self._phonemes(words), self._phonemes(f"{words} {next_word}")
+        beginning = f"{words} {next_word}"
+        # Where most of it is in capitals, espeak reads them as words.
+        if sum(word.isupper() and len(word) > 1 for word in beginning.split()) > 1:
+            return None
+        said, ahead = self._phonemes(words), self._phonemes(beginning)
         if len(said) != 1 or len(ahead) != 1:
             return None
         return self._model.begin(self._model_inputs(ahead[0]), common_words(said[0], ahead[0]), begun)
@@ -80,7 +85,7 @@ class PiperVoice:
     def _phonemes(self, text: str) -> list[list[str]]:
         """Of each sentence."""
         # To piper, [[ starts phonemes.
-        sentences = self._piper.phonemize(text.replace("[[", "[ ["))
+        sentences = self._piper.phonemize(re.sub(r"\[(?=\[)", "[ ", text))
         known = [[phoneme for phoneme in sentence if phoneme not in self._unlearnt] for sentence in sentences]
         return [sentence for sentence in known if sentence]
 

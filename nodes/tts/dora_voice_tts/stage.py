@@ -21,12 +21,15 @@ from dora_voice_tts.voice import Begun, Voice
 log = logging.getLogger("dora_voice.tts")
 
 MOST_REPLIES = 1024
+SILENT_MS = 10_000.0
+"""Without a report of the speaker for so long, what was sent is not waited for: some of it may have been lost."""
 
 
 @dataclass(slots=True)
 class Reply:
     """A reply that is being spoken. Its sound is counted in samples of 24 kHz."""
 
+    segment: Segment
     clauses: ClauseSplitter = field(default_factory=ClauseSplitter)
     chunks: Chunks = field(default_factory=Chunks)
     begun: Begun | None = None
@@ -42,6 +45,8 @@ class TtsStage:
         self._ahead_samples = ahead_ms * SPEAKER_RATE_HZ // 1000
         self._is_paced = False
         self._replies: dict[Segment, Reply] = {}
+        self._unreported: set[str] = set()
+        """Sessions that wait for the speaker, and have heard nothing of it since."""
 
     def started(self, surroundings: Surroundings) -> None:
         self._is_paced = "played" in surroundings.wired
@@ -49,6 +54,8 @@ class TtsStage:
     def process(self, message: Message) -> Work | None:
         if isinstance(message, Text):
             return self._speak(message)
+        if isinstance(message, Played):
+            self._unreported.discard(message.segment.session_id)
         if isinstance(message, Played) and (reply := self._replies.get(message.segment)):
             # What the speaker has ended, it isn't waited for.
             reply.played_samples = max(reply.played_samples, math.inf if message.fin else message.samples)
@@ -93,7 +100,7 @@ class TtsStage:
             oldest = next(iter(self._replies))
             log.warning("forgot the reply of session=%s segment=%d: too many at once", *oldest)
             del self._replies[oldest]
-        return self._replies.setdefault(segment, Reply())
+        return self._replies.setdefault(segment, Reply(segment))
 
     def _say(self, clause: Clause, reply: Reply) -> Work:
         # What isn't spoken, a line of dashes for example, counts to the next message.
@@ -120,12 +127,26 @@ class TtsStage:
         count = max(1, math.ceil(int(total_samples * SPEAKER_RATE_HZ / self._voice.rate_hz + 0.5) / CHUNK_SAMPLES))
         start = max(clause.start, reply.sent_text_end)
         for index, samples in enumerate(sound, start=1):
-            while self._is_paced and reply.sent_samples - reply.played_samples >= self._ahead_samples:
-                yield Wait()
+            yield from self._wait(reply)
             text_start, text_end = reply.sent_text_end, start + (clause.end - start) * min(index, count) // count
             reply.sent_text_end = text_end
             reply.sent_samples += len(samples)
             yield _audio(np.clip(samples, -1, 1), text_start, text_end)
+
+    def _wait(self, reply: Reply) -> Work:
+        """Until no more than AHEAD_MS of it is sent and not played."""
+        session_id, left_ms = reply.segment.session_id, SILENT_MS
+        try:
+            while self._is_paced and reply.sent_samples - reply.played_samples >= self._ahead_samples:
+                self._unreported.add(session_id)
+                left_ms = yield Wait(at_most_ms=left_ms)
+                if session_id not in self._unreported:
+                    left_ms = SILENT_MS
+                elif not left_ms:
+                    log.warning("session=%s segment=%d: the speaker is silent: goes on without it", *reply.segment)
+                    reply.played_samples = math.inf
+        finally:
+            self._unreported.discard(session_id)
 
 
 def _audio(samples: Samples, text_start: int, text_end: int, fin: bool = False) -> Audio:
