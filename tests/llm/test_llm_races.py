@@ -9,6 +9,7 @@ from llm.recorder import Recorder, ask, history, make_stage, request, results
 from dora_voice.testing import Driver
 from dora_voice_llm.fair_lock import MOST_TICKETS
 from dora_voice_llm.node import PORTS
+from dora_voice_session.schema import Generation, SessionSettings
 
 
 @pytest.fixture
@@ -422,3 +423,33 @@ def test_a_session_that_cannot_come_back_does_not_stop_the_others(tmp_path, capl
     )
     assert "session=c: can't go on after a restart" in caplog.text
     assert history(driver, "b")[0] == ("user", "Hi.")
+
+
+def test_what_waited_and_was_dropped_made_nothing_give_way(recorder):
+    """It had never been said: turns that it would have taken the place of stay, and so does what is computed."""
+    generation = Generation(max_new_tokens=100)
+    stage = make_stage(recorder, context_tokens=1000, settings=SessionSettings(generation=generation))
+    driver = Driver(stage, PORTS, wired={"text", "hypothesis", "control", "request"})
+    for i in range(1, 9):
+        driver.feed(say(f"old{i} " * 92, i))
+        driver.run()
+    driver.feed(request(asked("complete", "typed " * 20), 9))
+    driver.step()
+    computed = sum(recorder.extended)
+    driver.feed(say("no " * 40, 10))
+    driver.step()
+    driver.feed(control("drop", 10))
+    driver.run()
+    assert sum(recorder.extended) - computed < 40
+    said = [words for role, words in history(driver) if role == "user"]
+    assert [words.split()[0] for words in said[-2:]] == ["old8", "typed"]
+    assert "no" not in " ".join(said).split()
+
+
+def test_a_message_that_is_refused_does_not_log_the_numbers_of_the_one_before(driver, caplog):
+    caplog.set_level("INFO", "dora_voice.llm")
+    driver.feed(say("Hello there.", 1), played(1, 19, fin=True), say("word " * 2000, 2))
+    driver.run()
+    logged = [line for line in caplog.messages if line.startswith("turn ")]
+    assert "generated=4" in logged[0]
+    assert all("prefilled=0" in line and "generated=0" in line for line in logged[1:])

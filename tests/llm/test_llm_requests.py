@@ -326,6 +326,17 @@ def test_a_model_that_breaks_ends_the_request_with_fin_and_error(driver):
         (prefill(""" """, role="robot"), "bad_request", "role"),
         (complete(generation={"max_new_tokens": 0}), "bad_request", "max_new_tokens"),
         (complete(generation={"max_new_tokens": 3000}), "context_full", "leaves -1000"),
+        (complete("a" * 200_001), "bad_request", "200001 characters, expected at most 200000"),
+        (
+            {"type": "session", "session_id": "a", "settings": {"generation": {"max_new_tokens": 1995}}},
+            "bad_request",
+            "without max_new_tokens=1995 leaves 5",
+        ),
+        (
+            {"type": "session", "session_id": "a", "settings": {"system_prompt": "word " * 1600}},
+            "bad_request",
+            "a system prompt of 8000 characters included: a context of 2000 tokens",
+        ),
         (complete(omni_mode=True), "unsupported_field", "omni_mode=True: the fake model"),
         (complete(streaming={"ref_audio_data": "AAAA"}), "unsupported_field", "streaming.ref_audio_data"),
         ({"type": "session", "session_id": "a", "settings": {"voice": "joe"}}, "unsupported_field", "voice='joe'"),

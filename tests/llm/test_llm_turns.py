@@ -216,6 +216,12 @@ def test_a_reply_limit_that_leaves_no_room_for_the_prompt_is_refused(tmp_path):
         build(Config(model=folder, threads=1, max_reply_tokens=200, context_tokens=256))
 
 
+def test_settings_that_leave_no_room_for_a_question_are_refused(tmp_path):
+    folder = str(make_tiny_model(tmp_path))
+    with pytest.raises(SetupError, match="CONTEXT_TOKENS=256, MAX_REPLY_TOKENS=20, SYSTEM_PROMPT: a short"):
+        build(Config(model=folder, threads=1, max_reply_tokens=20, context_tokens=256, system_prompt="Be kind. " * 100))
+
+
 @pytest.mark.parametrize("stop", ["|".join("abcdefghijklmnopq"), "a" * 1001])
 def test_too_many_or_too_long_stop_texts_are_refused(tmp_path, stop):
     folder = str(make_tiny_model(tmp_path))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from session.conversing import ask, begun, computed, finish, refusal, request
+from session.conversing import ask, begun, computed, finish, refusal, request, state
 from session.fake_model import plain_template, tokenize
 
-from dora_voice_session.schema import ChatMessage, SessionSettings, StreamingConfig
+from dora_voice_session.refused import RefusedError
+from dora_voice_session.schema import ChatMessage, Generation, SessionSettings, StreamingConfig
 
 
 @pytest.mark.parametrize("roles", [("user", "system"), ("system", "system"), ("assistant", "system")])
@@ -52,3 +53,11 @@ def test_there_is_nothing_to_answer_before_a_message_and_after_a_reply():
     assert refusal(session, session.generate(turn_id=7)).code == "nothing_to_answer"
     finish(session.prefill(request("I say.", role="assistant")))
     assert refusal(session, session.generate()).code == "nothing_to_answer"
+
+
+def test_settings_that_leave_no_room_for_a_message_are_refused_and_change_nothing():
+    session = begun("one two", context_tokens=60)
+    before = state(session)
+    with pytest.raises(RefusedError, match="max_new_tokens=50 leaves 10"):
+        session.configure(SessionSettings(generation=Generation(max_new_tokens=50)))
+    assert state(session) == before

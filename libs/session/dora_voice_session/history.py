@@ -103,10 +103,14 @@ class History:
 
     def configure(self, settings: SessionSettings) -> None:
         """Settings from now on; a field that is null is as it was."""
+        self.settings = self.configured(settings)
+
+    def configured(self, settings: SessionSettings) -> SessionSettings:
+        """What they would be then."""
         given = settings.model_dump(exclude_none=True, exclude={"generation"})
         if settings.generation is not None:
             given["generation"] = merged(self.settings.generation or Generation(), settings.generation)
-        self.settings = self.settings.model_copy(update=given)
+        return self.settings.model_copy(update=given)
 
     def begin_reply(self, turn: Turn, reply_id: int | None) -> None:
         """From here on the turn takes no more messages."""

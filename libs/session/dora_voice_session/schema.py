@@ -15,6 +15,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 REPLY_RATE_HZ = 24_000
 LONGEST_ID = 256
 LONGEST_STOP, MOST_STOPS = 1000, 16
+LONGEST_TEXT = 200_000
+"""Characters of all messages of a request. More would keep the other sessions waiting until it is refused."""
 
 
 class Document(BaseModel):
@@ -65,6 +67,12 @@ class ChatMessage(Document):
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+
+def _not_too_long(messages: list[ChatMessage]) -> list[ChatMessage]:
+    if (length := sum(len(message.text) for message in messages)) > LONGEST_TEXT:
+        raise ValueError(f"{length} characters, expected at most {LONGEST_TEXT}")
+    return messages
 
 
 # How it is answered
@@ -122,7 +130,9 @@ class StreamingRequest(Document):
     """Messages that go on where the session is; the last of them may arrive in several requests."""
 
     session_id: SessionId
-    messages: list[ChatMessage] = Field(min_length=1, description="what is said, in this order")
+    messages: Annotated[list[ChatMessage], AfterValidator(_not_too_long)] = Field(
+        min_length=1, description="what is said, in this order; up to 200,000 characters"
+    )
     is_last_chunk: bool = Field(default=False, description="the last message is complete")
     generation: Generation = Field(default=Generation(), description="how the reply is chosen")
     streaming: StreamingConfig = Field(default=StreamingConfig(), description="how the reply is delivered")
@@ -137,7 +147,11 @@ class StreamingRequest(Document):
 class SessionSettings(Document):
     """What differs from one conversation to the next. A field that is null stays as it is."""
 
-    system_prompt: str | None = Field(default=None, description="what the model is told first; empty: nothing")
+    system_prompt: str | None = Field(
+        default=None,
+        max_length=LONGEST_TEXT,
+        description="what the model is told first; empty: only what its chat template says by itself",
+    )
     language: str | None = Field(
         default=None, min_length=1, max_length=64, description="language of the replies, e.g. de"
     )

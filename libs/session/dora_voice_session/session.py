@@ -24,6 +24,7 @@ from dora_voice_session.prompt import Anchor, Prompt
 from dora_voice_session.refused import RefusedError
 from dora_voice_session.rendering import whole_words
 from dora_voice_session.reply_text import ReplyText
+from dora_voice_session.room import check_room
 from dora_voice_session.schema import (
     Generation,
     PrefillResult,
@@ -66,6 +67,12 @@ class Session(HeldHistory):
         self._context_tokens = context_tokens
         self._memory = UnlimitedMemory() if memory is None else memory
         self._clock = clock
+
+    def configure(self, settings: SessionSettings) -> None:
+        """As there; also refused if they leave no room for a message."""
+        self._capabilities.check(settings)
+        check_room(self._model, self._history.configured(settings), self._context_tokens)
+        super().configure(settings)
 
     def snapshot(self) -> None:
         """Remembers this moment, for one rollback to it."""
@@ -148,7 +155,7 @@ class Session(HeldHistory):
         reply can't end before its first word. is_enough: told the text and how many tokens it has, says whether the
         reply may end there. is_stopped: says whether it must. Raises RefusedError.
         """
-        began_s = self._clock()
+        began_s, self.usage = self._clock(), Usage()
         turn = self._turn_to_answer(turn_id)
         self.answered_id = turn.turn_id
         generation = merged(self._history.generation(turn), generation)

@@ -13,6 +13,8 @@ from dora_voice_llm.config import Config
 from dora_voice_llm.fake_model import FakeModel
 from dora_voice_session.model import ChatModel
 from dora_voice_session.pool import Limits
+from dora_voice_session.refused import RefusedError
+from dora_voice_session.room import check_room
 from dora_voice_session.schema import LONGEST_STOP, MOST_STOPS, Generation, SessionSettings
 
 log = logging.getLogger("dora_voice.llm")
@@ -49,7 +51,15 @@ def build_service(config: Config) -> Service:
         *(name, model.dtype, model.device, model.decoder, model.threads, limits.context_tokens),
         time.monotonic() - began_s,
     )
-    return Service(model, name, limits, _settings(config), _history_folder(config))
+    settings = _settings(config)
+    try:
+        check_room(model, settings, limits.context_tokens)
+    except RefusedError as refused:
+        raise SetupError(
+            f"CONTEXT_TOKENS={config.context_tokens}, MAX_REPLY_TOKENS={config.max_reply_tokens}, SYSTEM_PROMPT: "
+            f"{refused}"
+        ) from refused
+    return Service(model, name, limits, settings, _history_folder(config))
 
 
 def _limits(config: Config, model: ChatModel) -> Limits:

@@ -150,7 +150,11 @@ class LlmStage:
             yield from ticket.acquire()
             return message.segment in self._uncommitted
         except GeneratorExit:
-            self._stays_said(message, user)
+            # Said, until the end of the segment tells whether it stays said (flush) or never was (drop).
+            with suppress(RefusedError):
+                self._conversations.get(message.segment.session_id).say(
+                    message.segment.segment_id, user, is_speculative=True
+                )
             raise
         finally:
             self._uncommitted.discard(message.segment)
