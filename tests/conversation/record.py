@@ -123,7 +123,8 @@ class Record:
         if control.verb in ("pause", "resume", "flush", "drop"):
             self._cuts_at.append(at)
         if control.verb == "pause":
-            self._cuts_at.append(at + LONGEST_PAUSE_SAMPLES)
+            # The tick in which it began counts whole.
+            self._cuts_at.append(at + LONGEST_PAUSE_SAMPLES - TICK_SAMPLES)
         learned = {"pause": "pause", "resume": "resume", "commit": "real"}
         if control.verb in learned:
             self._at_speaker[control.segment.segment_id].append((at, learned[control.verb]))

@@ -20,10 +20,11 @@ class Listener:
         self.guessed: list[Samples] = []
         self.guesses: list[str | Transcript] = []
         self.guess_steps = 0
+        self.is_broken = False
 
     def transcribe(self, samples: Samples, segment: Segment) -> Transcript:
         self.heard.append(samples)
-        if samples.max(initial=0) > 0.9:
+        if self.is_broken or samples.max(initial=0) > 0.9:
             raise RuntimeError("too loud")
         return Transcript("hello", "en", average_log_probability=-2.0 if not samples.any() else -0.1)
 

@@ -151,3 +151,26 @@ def test_the_limit_holds_over_all_of_it(driver: Driver, listener: Listener, capl
             driver.run()
     assert [len(heard) for heard in listener.heard] == [14_400, 28_800, 32_000]
     assert "segment=3 is longer than MAX_UTTERANCE_S=2: dropped its last 700 ms" in caplog.text
+
+
+def test_a_false_alarm_that_is_dropped_too_late_is_no_reason_to_forget(driver: Driver, listener: Listener) -> None:
+    """The drop of what both continue overtakes the sound of the false alarm, because the recogniser is slow."""
+    driver.feed(speech(tone(100), fin=True), control("commit", 1))
+    driver.run()
+    driver.feed(control("drop", 1))
+    driver.run()
+    driver.feed(speech(tone(30), segment_id=2, continues=1))
+    driver.run()
+    driver.feed(control("drop", 2), speech(tone(50), segment_id=3, continues=1, fin=True))
+    driver.run()
+    assert len(listener.heard[-1]) == 150 * 16
+
+
+def test_what_could_not_be_transcribed_can_still_be_continued(driver: Driver, listener: Listener) -> None:
+    listener.is_broken = True
+    driver.feed(speech(tone(100), fin=True))
+    driver.run()
+    listener.is_broken = False
+    driver.feed(control("drop", 1), speech(tone(50), segment_id=2, continues=1, fin=True))
+    driver.run()
+    assert len(listener.heard[-1]) == 150 * 16

@@ -93,6 +93,14 @@ def test_after_a_bang_speech_is_speech(driver: Driver, listener: Listener) -> No
     assert len(lengths_ms(listener)) <= 2
 
 
+@pytest.mark.parametrize("bump", [0.9, 0.3])
+def test_after_a_bump_in_the_middle_of_it_speech_is_speech(driver: Driver, listener: Listener, bump: float) -> None:
+    quiet = [part for _ in range(4) for part in (0.02 * tone(250), 0.005 * tone(100))]
+    say(driver, silence(200), *quiet, bump * tone(150), *quiet)
+    assert end(driver, silence(100)) == ["hello"]
+    assert lengths_ms(listener)[-1] == 200 + 2 * 1400 + 150 + 100
+
+
 def test_each_pause_has_its_draft(driver: Driver, listener: Listener) -> None:
     say(driver, tone(400), silence(200), tone(200), silence(200))
     assert end(driver) == ["hello"]

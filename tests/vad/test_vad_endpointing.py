@@ -233,7 +233,7 @@ def test_too_long_an_utterance_is_split_where_it_was_quietest_and_goes_on_from_t
     ps[quiet] = 0.6
     events = listen(ps)
     split = (quiet + 1) * W
-    assert events.index(HardEnd(split)) + 1 == events.index(Onset(split))
+    assert events.index(HardEnd(split)) + 1 == events.index(Onset(split, is_rest=True))
     assert events[-1] == HardEnd(len(ps) * W)
 
 
@@ -252,7 +252,7 @@ def test_only_a_short_one_that_ended_by_itself_may_be_gone_on_with() -> None:
 def test_the_rest_of_a_split_one_does_not_go_on_with_it_however_early_that_was_split() -> None:
     limits = replace(LIMITS, max_utterance_samples=SPLIT_SAMPLES)
     events = listen([0.9] * 10 + [0.6] + [0.9] * 88, limits)
-    assert [e for e in events if isinstance(e, Onset)] == [Onset(0), Onset(11 * W, may_go_on=False)]
+    assert [e for e in events if isinstance(e, Onset)] == [Onset(0), Onset(11 * W, is_rest=True)]
 
 
 def test_one_that_nobody_could_judge_is_not_gone_on_with() -> None:

@@ -46,14 +46,18 @@ def test_what_says_anything_else_is_no_echo(text: str, is_final: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["What is the capital of France?", "Stop!", "My name is Ann.", "这是什么？", "He said “no.”"]
+    "text",
+    [
+        *("What is the capital of France?", "Stop!", "My name is Ann.", "这是什么？", "He said “no.”"),
+        *("Where are you from?", "What is it made of?", "Mach das Licht an.", "Hör auf!", "Mach die Tür zu."),
+    ],
 )
 def test_a_whole_sentence_is_finished(text: str) -> None:
     assert is_finished(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["What is the", "I would like to.", "Well...", "Red, green and.", "Moment,", "Ich möchte zum."]
+    "text", ["What is the", "I would like to.", "Well...", "Red, green and.", "And the?", "Moment,", "Ich möchte zum."]
 )
 def test_half_a_sentence_is_not(text: str) -> None:
     assert not is_finished(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from vad.driving import PAUSE, SPEECH, finish, hear, speech, vad, verbs, whole
+from vad.driving import PAUSE, SPEECH, finish, hear, read, reads_too, speech, vad, verbs, whole
 
 from dora_voice.messages import Control, Message
 from dora_voice.testing import Driver, silence, tone
@@ -65,3 +65,44 @@ def test_a_new_stream_does_not_go_on_with_the_last_turn_of_the_one_before(end: C
     sent = hear(driver, silence(1_024), SPEECH, PAUSE)
     assert continued(sent) == {2: None}
     assert verbs(sent) == [("start", 2), ("pause", 1), ("flush", 2), ("commit", 2)]
+
+
+def read_and_split(**settings: int) -> Driver:
+    """The first part of what is said was too long, and its text isn't known yet."""
+    driver = reads_too(max_utterance_s=10, **settings)
+    assert verbs(hear(driver, tone(13_000))) == [("start", 1), ("commit", 1), ("start", 2), ("pause", 1)]
+    return driver
+
+
+def test_the_first_part_of_a_long_utterance_is_interrupted_only_when_its_text_is_known() -> None:
+    driver = read_and_split()
+    assert verbs(read(driver, 1, "All of that.")) == [("flush", 2)]
+    assert verbs(hear(driver, silence(320))) == []
+    assert verbs(read(driver, 2, "And this.") + hear(driver, PAUSE)) == [("commit", 2)]
+
+
+def test_where_the_second_part_has_ended_before_that_it_is_interrupted_then() -> None:
+    driver = read_and_split()
+    hear(driver, silence(320))
+    assert verbs(read(driver, 2, "And this.") + hear(driver, PAUSE)) == [("commit", 2)]
+    assert verbs(read(driver, 1, "", error="no model")) == [("flush", 2)]
+
+
+def test_a_recogniser_that_is_gone_or_says_nothing_of_it_is_not_waited_for_for_ever() -> None:
+    driver = read_and_split()
+    driver.intake.restarted(["hypothesis"], "stt")
+    assert verbs(hear(driver, silence(3_000)) + hear(driver, SPEECH))[:2] == [("flush", 2), ("commit", 2)]
+    driver = read_and_split()
+    hear(driver, silence(21_000))
+    assert verbs(hear(driver, SPEECH))[:2] == [("flush", 2), ("start", 3)]
+
+
+def test_the_last_word_of_an_utterance_that_was_split_is_none_too_short() -> None:
+    sent = hear(vad(max_utterance_s=10), tone(10_100), silence(2_000))
+    assert verbs(sent)[-1] == ("commit", 2)
+    assert sum(turns_ms(sent)) >= 10_100
+
+
+def test_silence_after_the_split_is_none_at_all() -> None:
+    sent = hear(vad(max_utterance_s=10), tone(9_950), silence(2_000))
+    assert [verb for verb in verbs(sent) if verb[0] in ("commit", "flush")] == [("commit", 1)]

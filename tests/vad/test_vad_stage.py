@@ -27,7 +27,7 @@ from vad.driving import (
 from dora_voice.audio import resample
 from dora_voice.config import ConfigError, from_env
 from dora_voice.messages import Audio, Control, Played, Text
-from dora_voice.testing import Driver, silence, tone
+from dora_voice.testing import Driver, SampleClock, silence, tone
 from dora_voice_vad.config import Config
 from dora_voice_vad.node import PORTS, build
 
@@ -490,3 +490,67 @@ def test_a_vad_that_was_restarted_interrupts_what_it_does_not_know_any_more() ->
     assert verbs(hear(driver, silence(1_024), SPEECH, PAUSE)) == [
         *(("start", 1_000_001), ("flush", 1_000_001), ("commit", 1_000_001))
     ]
+
+
+def test_a_session_that_is_ended_for_another_in_the_middle_of_its_sound_leaves_nothing_open() -> None:
+    driver = vad(sessions=1)
+    driver.feed(
+        Audio(port="audio", samples=np.concatenate([silence(320), SPEECH]), sample_rate=16_000, session_id="a"),
+        Audio(port="audio", samples=silence(640), sample_rate=16_000, session_id="b"),
+    )
+    sent = driver.run() + hear(driver, PAUSE) + finish(driver)
+    begun = [segment_id for verb, segment_id in verbs(sent) if verb == "start"]
+    assert begun == [segment_id for verb, segment_id in verbs(sent) if verb in ("commit", "drop")]
+
+
+def test_sound_that_takes_long_to_listen_to_has_not_stalled(caplog: pytest.LogCaptureFixture) -> None:
+    """Half a minute in one message."""
+    clock = SampleClock()
+
+    def slow(window: np.ndarray) -> float:
+        clock.now_s += 0.001
+        return loud_is_speech(window)
+
+    driver = Driver(stage(Config(stall_ms=100), slow), PORTS, wired={"audio", "played"}, clock=clock)
+    samples = np.concatenate([SPEECH, PAUSE] * 20)
+    driver.feed(Audio(port="audio", samples=samples, sample_rate=16_000, session_id="a"))
+    assert [verb for verb, _ in verbs(driver.advance(1)) if verb == "commit"] == ["commit"] * 20
+    assert not caplog.messages
+
+
+def test_empty_sound_is_no_sound() -> None:
+    driver = vad()
+    hear(driver, SPEECH)
+    for _ in range(30):
+        driver.advance(100)
+        driver.feed(Audio(port="audio", samples=silence(0), sample_rate=16_000, session_id="a"))
+    driver.run()
+    assert verbs(driver.sent)[-1] == ("commit", 1)
+
+
+def test_a_number_that_nobody_could_count_on_from_is_not_taken_up() -> None:
+    driver = vad()
+    driver.feed(Played(port="played", samples=0, session_id="a", segment_id=2**62))
+    assert verbs(hear(driver, SPEECH))[0] == ("start", 1)
+
+
+def test_who_knows_no_ids_speaks_of_the_newest_segment() -> None:
+    driver = reads_too()
+    hear(driver, SPEECH, PAUSE)
+    driver.feed_raw("played", pa.array([4_800]), session_id="a")
+    driver.run()
+    assert verbs(hear(driver, silence(1_024), SPEECH)) == [("start", 2), ("pause", 1)]
+    driver.feed_raw("hypothesis", pa.array(["Mm-hmm."]), session_id="a")
+    assert verbs(driver.run()) == [("drop", 2), ("resume", 1)]
+
+
+def test_a_session_that_comes_again_waits_until_the_one_before_has_finished() -> None:
+    driver = vad()
+    driver.feed(
+        Audio(port="audio", samples=SPEECH, sample_rate=16_000, session_id="a"),
+        Audio(port="audio", samples=silence(0), sample_rate=16_000, session_id="a", finish=True),
+        Audio(port="audio", samples=SPEECH, sample_rate=16_000, session_id="a"),
+    )
+    sent = driver.run()
+    assert verbs(sent) == [("start", 1), ("commit", 1), ("start", 2), ("pause", 1)]
+    assert [m.finish for m in sent].index(True) < sent.index(next(m for m in sent if m.segment_id == 2))

@@ -29,6 +29,8 @@ class Rechunker:
 
     def feed(self, samples: Samples) -> list[Samples]:
         """The chunks that became complete; the rest waits for the next piece."""
+        if not len(samples):
+            return []
         self._pieces.append(samples)
         self._held_samples += len(samples)
         if self._held_samples < self._chunk_samples:

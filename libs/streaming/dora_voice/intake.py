@@ -83,6 +83,8 @@ class Intake:
         self._wake = wake
         self._most_queued_bytes = most_queued_bytes
         self._own_crash = own_crash
+        self._mints = Control in ports.outputs.values()
+        """Whether this node numbers the segments."""
         self._lock = threading.Lock()
         self._gate = Gate()
         self._newest: OrderedDict[str, int] = OrderedDict()
@@ -179,6 +181,11 @@ class Intake:
         with self._lock:
             return list(self._sessions_on[port])
 
+    def minted(self, segment: Segment) -> None:
+        """This node has given a segment its number: it is the newest that it knows."""
+        with self._lock:
+            self._newest[segment.session_id] = max(segment.segment_id, self._newest.get(segment.session_id, 0))
+
     def forget(self, session_id: str) -> None:
         """The session has finished. What was played of it still comes; and the gate knows what was flushed."""
         with self._lock:
@@ -274,7 +281,8 @@ class Intake:
             return replace(message, session_id=session_id)
         newest = Segment(session_id, self._newest.get(session_id, 1))
         is_over = self._is_over(newest, message.port) or self._gate.is_dead(newest)
-        if not isinstance(message, (Played, Control)) and (is_over or message.flush):
+        goes_on = isinstance(message, (Played, Control)) or (self._mints and message.port in self._ports.feedback)
+        if not goes_on and (is_over or message.flush):
             newest = self._next(session_id)
         return replace(message, session_id=session_id, segment_id=newest.segment_id)
 

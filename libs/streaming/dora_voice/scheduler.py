@@ -84,8 +84,8 @@ class Scheduler:
         """Acts on what came in, and lets the first in line go on to its next yield. False: all wait."""
         self._take()
         self._wake_due()
-        lane = min(self._all(), key=lambda lane: lane.place)
-        if lane.place == math.inf:
+        lane = min(self._all(), key=self._place)
+        if self._place(lane) == math.inf:
             return False
         self._advance(lane)
         self._drop_if_empty(lane)
@@ -123,6 +123,11 @@ class Scheduler:
             self._close_work(lane)
             lane.clear()
         self._tell("close")
+
+    def _place(self, lane: Lane) -> float:
+        """In line. What comes behind a session's last message belongs to another one, and waits for its end."""
+        is_next = lane.work is None and lane.port == self._last_input
+        return math.inf if is_next and (lane.session_id, FINISH, 0) in self._lanes else lane.place
 
     def _all(self) -> Iterator[Lane]:
         yield self._run
@@ -191,6 +196,8 @@ class Scheduler:
             made = lane.work.send(answer)
             if isinstance(made, Message):
                 self._outgoing.send(made, lane.message)
+                if isinstance(made, Control) and made.verb == "start":
+                    self._intake.minted(made.segment)
             elif made is not None and not isinstance(made, Wait):
                 raise TypeError(f"the stage yielded {made!r}: expected a Message, a Wait or None")
         except StopIteration:

@@ -11,9 +11,11 @@ RECENT_SAMPLES = 3 * SOURCE_RATE_HZ
 FRAME_SAMPLES = 1024
 SHORT_FRAME_SAMPLES = FRAME_SAMPLES // 4
 """As short as what may end a word, as the k in `work`."""
-INAUDIBLE = 0.03
-LOUDEST_PAUSE = 0.1
-"""Amplitudes, relative to the loudest that was heard."""
+LOUD = 0.85
+"""So much of what was heard is less loud than what counts as loud: the rest may be a knock or a pop."""
+INAUDIBLE = 0.04
+LOUDEST_PAUSE = 0.15
+"""Amplitudes, relative to what is loud."""
 AS_QUIET = 2.0
 """Power, relative to the quietest that was heard, that is the same noise of the room."""
 
@@ -23,8 +25,8 @@ def pause_power(recent: Samples) -> float:
     power = _powers(recent[-RECENT_SAMPLES:], FRAME_SAMPLES)
     if not len(power):
         return 0.0
-    loudest, quietest = power.max(), power.min()
-    return float(max(INAUDIBLE**2 * loudest, min(AS_QUIET * quietest, LOUDEST_PAUSE**2 * loudest)))
+    loud, quietest = np.quantile(power, LOUD), power.min()
+    return float(max(INAUDIBLE**2 * loud, min(AS_QUIET * quietest, LOUDEST_PAUSE**2 * loud)))
 
 
 def is_pausing(recent: Samples) -> bool:

@@ -54,7 +54,7 @@ class SttStage:
         self._utterances.flush(segment)
 
     def failed(self, segment: Segment) -> None:
-        self._utterances.forget(segment)
+        self._utterances.fail(segment)
 
     def ended(self, session_id: str) -> None:
         self._utterances.end(session_id)

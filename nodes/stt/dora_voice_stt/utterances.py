@@ -57,8 +57,10 @@ class Utterances:
             if self.is_open(older):
                 del self._known[older]
 
-    def forget(self, segment: Segment) -> None:
-        self._known.pop(segment, None)
+    def fail(self, segment: Segment) -> None:
+        """It has ended, but may be continued still."""
+        if utterance := self._known.get(segment):
+            utterance.complete()
 
     def end(self, session_id: str) -> None:
         for segment in [segment for segment in self._known if segment.session_id == session_id]:
@@ -66,20 +68,21 @@ class Utterances:
 
     def _begin(self, speech: Audio) -> Utterance:
         session_id, before = speech.segment.session_id, EMPTY
-        # It stays known: what begins now may be a false alarm, and what comes then continue the same.
-        if speech.continues is not None and (first := self._known.get(Segment(session_id, speech.continues))):
+        continued = None if speech.continues is None else Segment(session_id, speech.continues)
+        if continued and (first := self._known.get(continued)):
             before = first.complete()
-        self._forget_past(session_id)
+        # What begins now may be a false alarm, and what comes then continue the same.
+        self._forget_past(session_id, but=continued)
         self._make_room()
         utterance = self._known[speech.segment] = Utterance(self._longest_s, before, self._hypothesis_ms)
         return utterance
 
-    def _forget_past(self, session_id: str) -> None:
-        """Of what is over, the last that did happen stays: what begins now may be a false alarm."""
+    def _forget_past(self, session_id: str, but: Segment | None) -> None:
+        """Of what is over, the last that did happen stays, as it may be continued."""
         past = [s for s, u in self._known.items() if s.session_id == session_id and not u.is_open]
         last = [segment for segment in past if not self._known[segment].is_dropped][-1:]
         for segment in past:
-            if segment not in last:
+            if segment not in (*last, but):
                 del self._known[segment]
 
     def _make_room(self) -> None:

@@ -34,6 +34,8 @@ class Onset:
     at: int
     may_go_on: bool = False
     """With the one before: that ended by itself, and left room for more."""
+    is_rest: bool = False
+    """Of the one before, which was too long and was split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ Event = Onset | Speech | SoftEnd | Resumed | HardEnd | FalseAlarm
 class Utterance:
     begin: int
     sent: int
+    is_rest: bool = False
     is_pausing: bool = False
     is_soft_ended: bool = False
     speech_samples: int = 0
@@ -150,9 +153,9 @@ class Endpointer:
         """The open utterance was none."""
         self._utterance = None
 
-    def _open(self, begin: int, is_pausing: bool = False) -> list[Event]:
-        self._utterance = Utterance(begin, sent=begin, is_pausing=is_pausing)
-        return [Onset(begin, may_go_on=self._before is not None)]
+    def _open(self, begin: int, *, is_rest: bool = False, is_pausing: bool = False) -> list[Event]:
+        self._utterance = Utterance(begin, sent=begin, is_rest=is_rest, is_pausing=is_pausing)
+        return [Onset(begin, may_go_on=self._before is not None, is_rest=is_rest)]
 
     def _go_on(self, probability: float, end_silence_samples: int) -> list[Event]:
         if (utterance := self._utterance) is None:
@@ -204,7 +207,8 @@ class Endpointer:
         return self._position + WINDOW_SAMPLES - utterance.begin > self._limits.max_utterance_samples
 
     def _has_enough_speech(self, utterance: Utterance) -> bool:
-        return utterance.speech_samples >= self._limits.min_speech_samples
+        # The last word of an utterance that was split is no click, however short.
+        return utterance.speech_samples >= (WINDOW_SAMPLES if utterance.is_rest else self._limits.min_speech_samples)
 
     def _split_at(self, utterance: Utterance) -> int:
         """Where the utterance would be split now: after its quietest window. What follows is held back until then."""
@@ -216,7 +220,7 @@ class Endpointer:
         is_pausing = min(utterance.last_part, default=0) < self._limits.stay_probability
         events = self._end(position)
         self._position, self._before = position, None
-        events += self._open(position, is_pausing)
+        events += self._open(position, is_rest=True, is_pausing=is_pausing)
         for probability in heard_since:
             events += self.hear(probability, end_silence_samples)
         return events

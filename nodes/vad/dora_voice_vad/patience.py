@@ -12,11 +12,13 @@ HESITATING = re.compile(r"(\.\.\.|…|[,;:，；：、—–-])$")
 LEADING_ON = frozenset(
     re.findall(
         r"\w+",
-        "a an and as because but for from i if into my of or our the their to uh um whether while with would your "
-        "aber als am auf dass dem den der die ein eine einen für ich mein oder und von weil wenn zu zum zur",
+        "a and as because but for from i if into my of or our the their to uh um whether while with would your "
+        "aber dass dem den der die eine einen für ich mein und von weil wenn zum zur",
     )
 )
-"""English and German words that hardly ever end a sentence."""
+"""English and German words that hardly ever end a sentence. What ends one in either language isn't among them."""
+STRANDED = frozenset({"for", "from", "i", "into", "of", "to", "with"})
+"""Those that end many a question: what is it made of?"""
 SOUNDS_UNFINISHED = 0.1
 """An utterance less probably finished than that goes on. Measured (README): none of 51 whole ones was."""
 
@@ -63,7 +65,9 @@ def is_finished(text: str) -> bool:
     Recognisers put a full stop behind anything, so the last word counts, too.
     """
     text = text.strip()
-    if HESITATING.search(text) or not FINISHED.search(text):
+    end = FINISHED.search(text)
+    if HESITATING.search(text) or not end:
         return False
     words = re.findall(r"[\w']+", text.lower())
-    return not words or words[-1] not in LEADING_ON
+    leading_on = LEADING_ON - STRANDED if end[0].startswith(("?", "？")) else LEADING_ON
+    return not words or words[-1] not in leading_on

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dora_voice.header import LARGEST_READ
+
 MOST_ALIVE = 64
 
 
@@ -34,7 +36,8 @@ class Segments:
 
     def saw(self, segment_id: int) -> None:
         """Somebody else speaks of this segment."""
-        self._next = max(self._next, segment_id + 1)
+        if segment_id < LARGEST_READ // 2:
+            self._next = max(self._next, segment_id + 1)
 
     def committed(self, segment_id: int) -> None:
         self._live(segment_id, 0)

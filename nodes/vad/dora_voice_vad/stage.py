@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 
 from dora_voice.audio import EMPTY, Samples
 from dora_voice.messages import SOURCE_RATE_HZ, Audio, Control, Message, Played, Text
@@ -106,10 +106,12 @@ class VadStage:
                     yield from self._tell(session_id, listener, listener.finish())
 
     def lost(self, port: str, for_good: bool) -> None:
-        """The speaker has gone, and its replies with it."""
-        if port == "played":
-            for session in self._sessions.values():
+        """The speaker has gone, and its replies with it; or the recogniser."""
+        for session in self._sessions.values():
+            if port == "played":
                 session.segments.all_over()
+            elif port == "hypothesis":
+                session.turns.lose_text()
 
     def finish(self, session_id: str) -> Work:
         """An open segment ends here: committed if it holds enough speech, dropped if not."""
@@ -129,21 +131,27 @@ class VadStage:
             # The source broke off: what comes next is another stream.
             yield from self.finish(session_id)
             return
+        if not audio.samples.size:
+            return
         if session_id not in self._listeners:
             judged = JUDGED_SAMPLES if self._judge else 0
             self._listeners[session_id] = Listener(self._new_detector(), self._limits, audio.audio_ms or 0, judged)
         listener = self._listeners[session_id]
-        self._session(session_id).heard_at_s = self._clock()
         self._listeners.move_to_end(session_id)
         if len(self._listeners) > self._most_sessions:
             oldest = next(iter(self._listeners))
             log.warning("session=%s is ended: SESSIONS=%d is the most at a time", oldest, self._most_sessions)
             yield from self.finish(oldest)
-        yield from self._hear(session_id, listener, listener.windows(audio.samples, audio.sample_rate))
+        # Between two windows this session may be ended for another one.
+        windows = listener.windows(audio.samples, audio.sample_rate)
+        yield from self._hear(
+            session_id, listener, takewhile(lambda _: self._listeners.get(session_id) is listener, windows)
+        )
 
     def _hear(self, session_id: str, listener: Listener, windows: Iterable[Samples]) -> Work:
         turns = self._session(session_id).turns
         for window in windows:
+            self._session(session_id).heard_at_s = self._clock()
             try:
                 events = listener.hear(window, turns.end_silence_ms)
             except Exception as error:
@@ -159,9 +167,9 @@ class VadStage:
         now_ms = listener.ms(listener.position)
         for event, after in zip_longest(events, events[1:]):
             match event:
-                case Onset(at, may_go_on):
+                case Onset(at, may_go_on, is_rest):
                     session.is_fin_sent = False
-                    verbs = list(turns.begin(now_ms, may_reopen=may_go_on))
+                    verbs = list(turns.begin(now_ms, may_reopen=may_go_on, is_rest=is_rest))
                     if turns.continues is not None:
                         listener.go_on()
                     yield from _controls(session_id, verbs, now_ms, listener.ms(at))
@@ -189,6 +197,9 @@ class VadStage:
     def _read(self, hypothesis: Text) -> Work:
         session_id, segment_id = hypothesis.segment
         session, listener = self._session(session_id), self._listeners.get(session_id)
+        if hypothesis.fin:
+            told = list(session.turns.told(segment_id))
+            yield from _controls(session_id, told, listener.ms(listener.position) if listener else 0)
         if listener is None or segment_id != session.turns.segment_id or hypothesis.error is not None:
             return
         # A guess may be anything, above all the first ones: what two of them agree on counts.

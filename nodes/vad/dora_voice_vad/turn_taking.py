@@ -13,6 +13,8 @@ from dora_voice_vad.meaning import is_backchannel, is_echo
 from dora_voice_vad.patience import Patience
 from dora_voice_vad.segments import Segments
 
+LONGEST_UNTOLD_MS = 20_000
+"""Longer nobody waits for a recogniser to say what the first part of a long utterance said."""
 REPORTED_EVERY_MS = 100
 """What was heard since the last report isn't known yet."""
 
@@ -64,6 +66,10 @@ class TurnTaking:
         self._open: _Open | None = None
         self._ended: tuple[int, int] | None = None
         """The segment that ended last, and when in ms."""
+        self._untold: dict[int, int] = {}
+        """Parts of an utterance that was split whose text isn't known, and when in ms they ended: a flush loses it."""
+        self._owed: int | None = None
+        """The segment that flushes as soon as it is known."""
 
     @property
     def segment_id(self) -> int | None:
@@ -89,11 +95,15 @@ class TurnTaking:
         is_undecided = now is not None and now.held and now.reopens is None and now.text is None
         return max(wait_ms, self._rules.verdict_ms) if is_undecided and self._rules.knows_text else wait_ms
 
-    def begin(self, at_ms: int, *, may_reopen: bool) -> Iterator[Verb]:
+    def begin(self, at_ms: int, *, may_reopen: bool, is_rest: bool = False) -> Iterator[Verb]:
         """The user makes a sound. What is being said to them holds at once.
 
-        may_reopen: it may go on with what the user said last.
+        may_reopen: it may go on with what the user said last. is_rest: it does, and that was split off.
         """
+        self._untold = {part: ms for part, ms in self._untold.items() if at_ms - ms <= LONGEST_UNTOLD_MS}
+        yield from self._flush_owed()
+        if is_rest and self._ended and self._rules.knows_text:
+            self._untold[self._ended[0]] = at_ms
         reopens = self._reopened(at_ms) if may_reopen else None
         held = self._segments.alive
         self._open = _Open(self._segments.mint(), reopens, held, reopens)
@@ -127,6 +137,15 @@ class TurnTaking:
         elif is_final:
             yield from self.never_mind()
 
+    def told(self, segment_id: int) -> Iterator[Verb]:
+        """What this segment says is known, or never will be."""
+        self._untold.pop(segment_id, None)
+        yield from self._flush_owed()
+
+    def lose_text(self) -> None:
+        """Nobody tells any more what was said until now."""
+        self._untold.clear()
+
     def sounds(self, finished_probability: float) -> None:
         """Judged by its sound, the open segment is a whole turn with this probability."""
         if now := self._open:
@@ -149,15 +168,22 @@ class TurnTaking:
 
     def give_up(self) -> None:
         """The open segment can't be served."""
-        self._open = None
+        self._open, self._owed = None, None
+        self._untold.clear()
 
     def _interrupt(self, now: _Open) -> Iterator[Verb]:
         reopens, now.reopens, now.held = now.reopens, None, ()
         if reopens is not None:
             self._segments.drop(reopens)
             yield Verb("drop", reopens)
-        if self._segments.flush(now.segment_id):
-            yield Verb("flush", now.segment_id)
+        self._owed = now.segment_id
+        yield from self._flush_owed()
+
+    def _flush_owed(self) -> Iterator[Verb]:
+        if self._owed is not None and not self._untold:
+            owed, self._owed = self._owed, None
+            if self._segments.flush(owed):
+                yield Verb("flush", owed)
 
     def _reopened(self, at_ms: int) -> int | None:
         """The turn that goes on if the user speaks now: it ended just now, and its reply has hardly begun."""
