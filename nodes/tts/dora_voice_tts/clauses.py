@@ -20,7 +20,7 @@ LONGEST_CLAUSE = 120
 SHORTEST_FIRST_PART = 2
 """In letters and digits: "So, …" but not "I, …"."""
 FEWEST_WORDS_BEFORE_JOINT = 5
-FIRST_WORDS = 3
+FIRST_WORDS = 2
 """That are given out before the first clause has ended. Then twice as many and one more, and so on."""
 PLAIN = re.compile(r"[\w' ]+")
 
