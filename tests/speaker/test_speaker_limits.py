@@ -107,6 +107,9 @@ def test_where_all_sessions_play_one_more_is_told_that_nothing_of_its_reply_is_h
     assert (told.samples, told.fin) == (0, True)
     assert caplog.messages == ["session=late segment=1: not played, 256 sessions play"]
     driver.advance(10_000)
+    # There would be room by now, but its reply has ended.
+    driver.feed(audio("late", 1, 4800, fin=True))
+    assert not [sent for sent in driver.advance(500) if sent.segment.session_id == "late"]
     driver.feed(audio("late", 2, 4800, fin=True))
     assert [sent.fin for sent in driver.advance(500) if sent.segment.session_id == "late"][-1]
 

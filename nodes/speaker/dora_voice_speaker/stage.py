@@ -114,10 +114,12 @@ class SpeakerStage:
         self._backend.close()
 
     def _hear(self, audio: Audio) -> Work:
+        if audio.segment in self._refused:
+            return
         cut = self._make_room(audio.segment.session_id)
         if playback := self._playback(audio.segment.session_id):
             self._queue(playback, audio)
-        elif audio.segment not in self._refused:
+        else:
             log.warning("session=%s segment=%d: not played, %d sessions play", *audio.segment, MOST_SESSIONS)
             self._refused[audio.segment] = None
             if len(self._refused) > MOST_REFUSED:
