@@ -120,6 +120,9 @@ def test_the_replies_of_a_session_that_makes_room_have_ended_where_they_were(dri
     driver.feed(audio("new", 1))
     (told,) = [sent for sent in driver.run() if isinstance(sent, Played) and sent.fin]
     assert (told.session_id, told.samples > heard[-1].samples > 0) == ("0", True)
+    # What the tts still had of it makes no second reply of it.
+    driver.feed(audio("0", 1, 4800, fin=True))
+    assert not [sent for sent in driver.advance(1000) if sent.segment.session_id == "0"]
 
 
 def test_a_reply_that_is_too_long_ends_with_what_fits(one: Playback) -> None:
@@ -138,3 +141,10 @@ def test_an_end_that_knows_no_text_takes_back_nothing_that_was_heard(one: Playba
     add(one, 1, 0, fin=True)
     one.play(960)
     assert reports(one)[-1] == Report(1, 960, 20, is_last=True)
+
+
+def test_a_last_piece_that_the_converter_keeps_to_itself_belongs_to_its_text(one: Playback) -> None:
+    for samples, text_end, fin in ((2400, 5, False), (1, 9, False), (0, None, True)):
+        one.add(1, np.ones(samples, np.float32), text_end, rate_hz=16_000, fin=fin, speculative=False)
+    one.play(9600)
+    assert reports(one)[-1].text_end == 9

@@ -55,8 +55,8 @@ def test_the_words_come_while_they_are_said() -> None:
     driver.feed(speech(silence(0), seq=99, fin=True))
     assert guesses(said) == ["tell me", "tell me a long", "tell me a long story"]
     assert [(text.port, text.text, text.fin) for text in driver.run() if isinstance(text, Text)] == [
-        ("hypothesis", "tell me a long story", True),
         ("text", "tell me a long story", True),
+        ("hypothesis", "tell me a long story", True),
     ]
     assert [text.seq for text in texts(driver.sent, "hypothesis")] == [0, 1, 2, 3]
 

@@ -31,7 +31,7 @@ def test_nothing_is_said_before_the_end(driver: Driver, listener: Listener) -> N
     driver.feed(speech(tone(100)), speech(tone(100), seq=1))
     assert driver.run() == []
     driver.feed(speech(tone(50), seq=2, fin=True))
-    hypothesis, text = driver.run()
+    text, hypothesis = driver.run()
     assert isinstance(hypothesis, Text)
     assert isinstance(text, Text)
     assert (hypothesis.port, hypothesis.text, hypothesis.fin) == ("hypothesis", "hello", True)
@@ -43,8 +43,8 @@ def test_no_speech_ends_with_an_empty_text_that_says_why(driver: Driver) -> None
     driver.feed(speech(silence(500), fin=True))
     sent = driver.run()
     assert [(m.port, m.text, m.fin) for m in sent if isinstance(m, Text)] == [
-        ("hypothesis", "", True),
         ("text", "", True),
+        ("hypothesis", "", True),
     ]
     assert "unlikely words" in (texts(sent)[0].rejected or "")
 
@@ -123,8 +123,8 @@ def test_speech_that_never_ends_is_bounded(driver: Driver, caplog: pytest.LogCap
 def test_the_last_message_of_the_session_is_passed_on(driver: Driver) -> None:
     driver.feed(speech(tone(100), fin=True), speech(silence(0), finish=True))
     assert [(message.port, message.finish) for message in driver.run()] == [
-        ("hypothesis", False),
         ("text", False),
+        ("hypothesis", False),
         ("text", True),
         ("hypothesis", True),
     ]
@@ -162,3 +162,13 @@ def test_the_fake_guesses_as_many_words_as_were_heard_so_far() -> None:
 def test_a_setting_without_effect_is_refused_by_name(env: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         from_env(Config, env)
+
+
+def test_a_flush_that_the_last_hypothesis_brings_about_does_not_stop_the_text(listener: Listener) -> None:
+    driver = Driver(SttStage(listener, longest_utterance_s=5), PORTS)
+    driver.feed(speech(tone(100), fin=True))
+    while not texts(driver.sent, "hypothesis"):
+        assert driver.step()
+    driver.feed(control("flush", 2))
+    driver.run()
+    assert [text.text for text in texts(driver.sent)] == ["hello"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from vad.driving import PAUSE, SPEECH, finish, hear, read, reads_too, speech, vad, verbs, whole
+from vad.driving import PAUSE, SPEECH, finish, hear, heard, read, reads_too, speech, vad, verbs, whole
 
-from dora_voice.messages import Control, Message
+from dora_voice.messages import Audio, Control, Message
 from dora_voice.testing import Driver, silence, tone
 
 
@@ -106,3 +106,34 @@ def test_the_last_word_of_an_utterance_that_was_split_is_none_too_short() -> Non
 def test_silence_after_the_split_is_none_at_all() -> None:
     sent = hear(vad(max_utterance_s=10), tone(9_950), silence(2_000))
     assert [verb for verb in verbs(sent) if verb[0] in ("commit", "flush")] == [("commit", 1)]
+
+
+def test_the_text_of_the_first_part_may_be_told_before_the_second_begins() -> None:
+    driver = reads_too(max_utterance_s=10)
+    driver.feed(Audio(port="audio", samples=tone(13_000), sample_rate=16_000, session_id="a"))
+    while verbs(driver.sent) != [("start", 1), ("commit", 1)]:
+        assert driver.step()
+    read(driver, 1, "All of that.")
+    assert verbs(driver.sent) == [("start", 1), ("commit", 1), ("start", 2), ("pause", 1), ("flush", 2)]
+
+
+def test_of_several_parts_the_older_ones_are_interrupted_as_soon_as_they_are_known() -> None:
+    driver = reads_too(max_utterance_s=10)
+    hear(driver, tone(22_000))
+    assert verbs(read(driver, 1, "One.")) == [("flush", 2)]
+    assert verbs(read(driver, 2, "Two.")) == [("flush", 3)]
+
+
+def test_a_part_that_nobody_told_of_does_not_stand_in_the_way_of_an_interruption() -> None:
+    driver = read_and_split()
+    hear(driver, silence(320))
+    read(driver, 2, "And this.")
+    hear(driver, PAUSE)
+    heard(driver, 2, fin=False)
+    assert verbs(hear(driver, tone(1_500))) == [("flush", 2), ("start", 3), ("pause", 2), ("flush", 3)]
+
+
+def test_what_is_told_after_the_end_of_the_stream_is_interrupted_all_the_same() -> None:
+    driver = read_and_split()
+    assert verbs(finish(driver)) == [("commit", 2)]
+    assert verbs(read(driver, 1, "All of that.")) == [("flush", 2)]

@@ -554,3 +554,6 @@ def test_a_session_that_comes_again_waits_until_the_one_before_has_finished() ->
     sent = driver.run()
     assert verbs(sent) == [("start", 1), ("commit", 1), ("start", 2), ("pause", 1)]
     assert [m.finish for m in sent].index(True) < sent.index(next(m for m in sent if m.segment_id == 2))
+    sent = driver.end_inputs()
+    assert verbs(sent) == [("flush", 2), ("commit", 2)]
+    assert sent[-1].finish

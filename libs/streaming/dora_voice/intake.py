@@ -186,10 +186,16 @@ class Intake:
         with self._lock:
             self._newest[segment.session_id] = max(segment.segment_id, self._newest.get(segment.session_id, 0))
 
-    def forget(self, session_id: str) -> None:
-        """The session has finished. What was played of it still comes; and the gate knows what was flushed."""
+    def forget(self, session_id: str, but: Iterable[Message]) -> None:
+        """The session has finished. What was played of it still comes; and the gate knows what was flushed.
+
+        but: what has come already of the next session of that name.
+        """
         with self._lock:
             self._forget(session_id)
+            for message in but:
+                self._know(message.segment, message.port)
+                self._fragments.admit(message)
 
     def _refuse(self, why: str) -> None:
         self.counts["unreadable"] += 1

@@ -294,7 +294,8 @@ class Scheduler:
         self._outgoing.finish(session_id)
         self._tell("ended", session_id)
         self._outgoing.forget(session_id)
-        self._intake.forget(session_id)
+        lane = self._lanes.get((session_id, self._last_input or "", 0))
+        self._intake.forget(session_id, but=[arrival.message for _, arrival in lane.queue] if lane else [])
 
     def _is_dead(self, message: Message | None) -> bool:
         if message is None or not _is_data(message) or self._ports.records or message.port in self._ports.continuous:

@@ -81,6 +81,8 @@ class Playback:
         if text_end is not None and reply.text_end is None:
             # Until its first piece is played whole, nothing of the text was heard.
             reply.text_end = 0
+        # What the converter still has at the end belongs to the text that was told last.
+        reply.sent_text_end = reply.sent_text_end if text_end is None else text_end
         if not speculative:
             reply.is_held = False
         came, samples = len(samples), reply.converted(samples, rate_hz, fin=fin)
@@ -92,8 +94,7 @@ class Playback:
             # No hole in the middle: it ends with what waits.
             reply.is_complete = True
         elif len(samples) or not came:
-            # What the converter still has goes with what comes next.
-            reply.add(samples, text_end)
+            reply.add(samples, reply.sent_text_end)
 
     def commit(self, segment_id: int) -> None:
         if reply := self._replies.get(segment_id):

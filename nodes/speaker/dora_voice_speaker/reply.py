@@ -37,6 +37,8 @@ class Reply:
     reported: int = 0
     text_end: int | None = None
     """Where in the text that was played whole."""
+    sent_text_end: int | None = None
+    """Where in the text that came."""
     recent: Samples = field(default_factory=lambda: EMPTY)
     """The last samples that were played, as many as a fade takes."""
     queued: int = 0
@@ -61,9 +63,9 @@ class Reply:
         if len(samples):
             self._chunks.append((samples, text_end))
             self.queued += len(samples)
-        elif text_end is not None and self._chunks:
+        elif self._chunks:
             self._chunks[-1] = (self._chunks[-1][0], text_end)
-        elif text_end is not None:
+        else:
             self.text_end = text_end
 
     def upcoming(self, samples: int) -> Samples:

@@ -46,7 +46,7 @@ class SpeakerStage:
         self._longest_queue = longest_queue_s * SPEAKER_RATE_HZ
         self._playbacks: dict[str, Playback] = {}
         self._refused: OrderedDict[Segment, None] = OrderedDict()
-        """Replies for whose session there was no room."""
+        """Replies for whose session there was no room, or not any more."""
         self._cut_sessions = 0
 
     def started(self, surroundings: Surroundings) -> None:
@@ -121,9 +121,7 @@ class SpeakerStage:
             self._queue(playback, audio)
         else:
             log.warning("session=%s segment=%d: not played, %d sessions play", *audio.segment, MOST_SESSIONS)
-            self._refused[audio.segment] = None
-            if len(self._refused) > MOST_REFUSED:
-                self._refused.popitem(last=False)
+            self._refuse(audio.segment)
             cut.append(_played(audio.segment.session_id, Report(audio.segment.segment_id, 0, 0, is_last=True)))
         yield from cut
 
@@ -162,7 +160,17 @@ class SpeakerStage:
                     *(other_id, MOST_SESSIONS, self._cut_sessions),
                 )
         other.drop_all()
-        return [_played(other_id, report) for report in iter(other.next_report, None)]
+        reports = list(iter(other.next_report, None))
+        for report in reports:
+            if report.is_last:
+                self._refuse(Segment(other_id, report.segment_id))
+        return [_played(other_id, report) for report in reports]
+
+    def _refuse(self, reply: Segment) -> None:
+        """What still comes of it isn't played."""
+        self._refused[reply] = None
+        if len(self._refused) > MOST_REFUSED:
+            self._refused.popitem(last=False)
 
     def _queue(self, playback: Playback, audio: Audio) -> None:
         session_id, segment_id = audio.segment

@@ -87,8 +87,9 @@ class SttStage:
         if rejected:
             log.info("rejected %r: %s", transcript.text, rejected)
         text, language = "" if rejected else transcript.text, transcript.language or None
-        yield Text(port="hypothesis", text=text, text_start=0, text_end=len(text), language=language, fin=True)
+        # The text first: the hypothesis may bring about a flush that ends this segment.
         yield Text(port="text", text=text, language=language, rejected=rejected, fin=True)
+        yield Text(port="hypothesis", text=text, text_start=0, text_end=len(text), language=language, fin=True)
 
     def _catch_up(self) -> Work:
         """Lets everything go first that has come, until a round brings nothing new."""

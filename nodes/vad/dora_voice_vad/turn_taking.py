@@ -68,6 +68,8 @@ class TurnTaking:
         """The segment that ended last, and when in ms."""
         self._untold: dict[int, int] = {}
         """Parts of an utterance that was split whose text isn't known, and when in ms they ended: a flush loses it."""
+        self._told: int | None = None
+        """The segment whose text was told last."""
         self._owed: int | None = None
         """The segment that flushes as soon as it is known."""
 
@@ -102,7 +104,7 @@ class TurnTaking:
         """
         self._untold = {part: ms for part, ms in self._untold.items() if at_ms - ms <= LONGEST_UNTOLD_MS}
         yield from self._flush_owed()
-        if is_rest and self._ended and self._rules.knows_text:
+        if is_rest and self._ended and self._rules.knows_text and self._ended[0] != self._told:
             self._untold[self._ended[0]] = at_ms
         reopens = self._reopened(at_ms) if may_reopen else None
         held = self._segments.alive
@@ -139,6 +141,7 @@ class TurnTaking:
 
     def told(self, segment_id: int) -> Iterator[Verb]:
         """What this segment says is known, or never will be."""
+        self._told = segment_id
         self._untold.pop(segment_id, None)
         yield from self._flush_owed()
 
@@ -168,8 +171,7 @@ class TurnTaking:
 
     def give_up(self) -> None:
         """The open segment can't be served."""
-        self._open, self._owed = None, None
-        self._untold.clear()
+        self._open = None
 
     def _interrupt(self, now: _Open) -> Iterator[Verb]:
         reopens, now.reopens, now.held = now.reopens, None, ()
@@ -180,10 +182,16 @@ class TurnTaking:
         yield from self._flush_owed()
 
     def _flush_owed(self) -> Iterator[Verb]:
-        if self._owed is not None and not self._untold:
-            owed, self._owed = self._owed, None
-            if self._segments.flush(owed):
-                yield Verb("flush", owed)
+        """All of it, or what is older than the first part whose text isn't known."""
+        if self._owed is None:
+            return
+        # Where a newer reply is heard, the text of an older part was there, or never will be.
+        heard = max((each for each in self._segments.alive if self._segments.heard_samples(each)), default=0)
+        self._untold = {part: ms for part, ms in self._untold.items() if part >= heard}
+        until = min([self._owed, *self._untold])
+        self._owed = self._owed if self._untold else None
+        if self._segments.flush(until):
+            yield Verb("flush", until)
 
     def _reopened(self, at_ms: int) -> int | None:
         """The turn that goes on if the user speaks now: it ended just now, and its reply has hardly begun."""
