@@ -69,8 +69,7 @@ class Session(HeldHistory):
         self._clock = clock
 
     def configure(self, settings: SessionSettings) -> None:
-        """As there; also refused if they leave no room for a message."""
-        self._capabilities.check(settings)
+        """Settings from now on; a null field stays. Raises RefusedError, also if they leave no room for a message."""
         check_room(self._model, self._history.configured(settings), self._context_tokens)
         super().configure(settings)
 
