@@ -137,3 +137,47 @@ def test_what_is_told_after_the_end_of_the_stream_is_interrupted_all_the_same() 
     driver = read_and_split()
     assert verbs(finish(driver)) == [("commit", 2)]
     assert verbs(read(driver, 1, "All of that.")) == [("flush", 2)]
+
+
+def is_finished(driver: Driver) -> bool:
+    return any(message.finish for message in driver.sent)
+
+
+def test_the_end_of_the_stream_is_passed_on_when_nothing_is_owed_any_more() -> None:
+    driver = read_and_split()
+    finish(driver)
+    assert not is_finished(driver)
+    read(driver, 1, "All of that.")
+    assert verbs(driver.sent)[-1] == ("flush", 2)
+    assert is_finished(driver)
+
+
+def test_the_end_of_the_stream_does_not_wait_for_ever_for_a_recogniser_that_says_nothing() -> None:
+    driver = read_and_split()
+    finish(driver)
+    driver.advance(19_000)
+    assert not is_finished(driver)
+    driver.advance(2_000)
+    assert is_finished(driver)
+
+
+def test_what_nobody_told_of_one_stream_delays_no_interruption_in_the_next() -> None:
+    driver = read_and_split()
+    finish(driver)
+    driver.advance(21_000)
+    assert ("flush", 3) in verbs(hear(driver, tone(1_500)))
+
+
+def test_an_interruption_is_owed_also_when_the_speaker_crashes_meanwhile() -> None:
+    driver = reads_too(max_utterance_s=10)
+    hear(driver, tone(22_000))
+    driver.intake.restarted(["played"], "speaker")
+    assert verbs(read(driver, 1, "One.")) == [("flush", 2)]
+    assert verbs(read(driver, 2, "Two.")) == [("flush", 3)]
+
+
+def test_a_part_whose_reply_is_heard_was_told() -> None:
+    driver = read_and_split()
+    hear(driver, PAUSE)
+    heard(driver, 1, fin=False)
+    assert ("flush", 2) in verbs(hear(driver, tone(1_500)))

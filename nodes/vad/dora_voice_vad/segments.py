@@ -53,11 +53,14 @@ class Segments:
         self._over(max(self._heard, default=0))
         self._has_lost_track = True
 
-    def flush(self, segment_id: int) -> bool:
-        """Everything older is over from now on. Returns whether anything of it was alive, or may have been."""
+    def flush(self, segment_id: int, *, is_partial: bool = False) -> bool:
+        """Everything older is over from now on. Returns whether anything of it was alive, or may have been.
+
+        is_partial: another flush will follow, for what nobody reports about, too.
+        """
         is_any_alive = self._has_lost_track or any(older < segment_id for older in self._heard)
         self._over(segment_id - 1)
-        self._has_lost_track = False
+        self._has_lost_track &= is_partial
         return is_any_alive
 
     def drop(self, segment_id: int) -> None:

@@ -26,7 +26,7 @@ from dora_voice_vad.listener import JUDGED_SAMPLES, Detector, Judge, Listener
 from dora_voice_vad.meaning import backchannels
 from dora_voice_vad.replies import Replies
 from dora_voice_vad.segments import Segments
-from dora_voice_vad.turn_taking import Rules, TurnTaking, Verb
+from dora_voice_vad.turn_taking import LONGEST_UNTOLD_MS, Rules, TurnTaking, Verb
 
 log = logging.getLogger("dora_voice.vad")
 
@@ -114,22 +114,30 @@ class VadStage:
                 session.turns.lose_text()
 
     def finish(self, session_id: str) -> Work:
-        """An open segment ends here: committed if it holds enough speech, dropped if not."""
-        if listener := self._listeners.pop(session_id, None):
-            yield from self._hear(session_id, listener, listener.last_windows())
-            yield from self._tell(session_id, listener, listener.finish())
+        """The stream ends, and nothing more is owed then."""
+        yield from self._end_stream(session_id)
+        left_ms: float = LONGEST_UNTOLD_MS
+        while left_ms > 0 and (session := self._sessions.get(session_id)) and session.turns.owes_flush:
+            left_ms = yield Wait(at_most_ms=left_ms)
 
     def ended(self, session_id: str) -> None:
         self._listeners.pop(session_id, None)
         if session := self._sessions.get(session_id):
             session.turns.give_up()
+            session.turns.lose_text()
             session.replies = Replies()
+
+    def _end_stream(self, session_id: str) -> Work:
+        """An open segment ends here: committed if it holds enough speech, dropped if not."""
+        if listener := self._listeners.pop(session_id, None):
+            yield from self._hear(session_id, listener, listener.last_windows())
+            yield from self._tell(session_id, listener, listener.finish())
 
     def _listen(self, audio: Audio) -> Work:
         session_id = audio.segment.session_id
         if audio.error is not None:
             # The source broke off: what comes next is another stream.
-            yield from self.finish(session_id)
+            yield from self._end_stream(session_id)
             return
         if not audio.samples.size:
             return
@@ -141,7 +149,7 @@ class VadStage:
         if len(self._listeners) > self._most_sessions:
             oldest = next(iter(self._listeners))
             log.warning("session=%s is ended: SESSIONS=%d is the most at a time", oldest, self._most_sessions)
-            yield from self.finish(oldest)
+            yield from self._end_stream(oldest)
         # Between two windows this session may be ended for another one.
         windows = listener.windows(audio.samples, audio.sample_rate)
         yield from self._hear(

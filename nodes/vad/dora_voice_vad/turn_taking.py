@@ -79,6 +79,11 @@ class TurnTaking:
         return self._open.segment_id if self._open else None
 
     @property
+    def owes_flush(self) -> bool:
+        """Whether one waits for what an older part of the utterance says."""
+        return self._owed is not None
+
+    @property
     def continues(self) -> int | None:
         """The segment that the open one goes on with."""
         return self._open.continues if self._open else None
@@ -185,12 +190,12 @@ class TurnTaking:
         """All of it, or what is older than the first part whose text isn't known."""
         if self._owed is None:
             return
-        # Where a newer reply is heard, the text of an older part was there, or never will be.
+        # Where a reply is heard, the text of its part was there, and that of an older one was, or never will be.
         heard = max((each for each in self._segments.alive if self._segments.heard_samples(each)), default=0)
-        self._untold = {part: ms for part, ms in self._untold.items() if part >= heard}
+        self._untold = {part: ms for part, ms in self._untold.items() if part > heard}
         until = min([self._owed, *self._untold])
         self._owed = self._owed if self._untold else None
-        if self._segments.flush(until):
+        if self._segments.flush(until, is_partial=self._owed is not None):
             yield Verb("flush", until)
 
     def _reopened(self, at_ms: int) -> int | None:
