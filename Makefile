@@ -1,9 +1,10 @@
 # make run     a conversation from the bundled recording, or AUDIO_IN=… ; files go to OUT_DIR=… (default: out/)
+# make serve   a web page to talk from, and WebSockets for other clients, on PORT=8765
 # make test    ruff, pyright and all tests
 # make bench   how fast, beside others; half an hour
 # They set everything up first, once, in .venv. PYTHON=… and TORCH=… choose the Python and the torch of it.
 
-.PHONY: run test bench setup lint clean
+.PHONY: run serve test bench setup lint clean
 .DEFAULT_GOAL := run
 
 # The environment's own Python when there is one, else the first that is new enough.
@@ -21,6 +22,9 @@ run: setup
 	dora run "$(CURDIR)/dataflow.yml" --log-level info --log-filter sink=stdout || { code=$$?; \
 		test "$$is_interrupted" || echo "The same command followed by: 2>&1 | grep -m1 'ERROR  ' tells what failed first." >&2; \
 		exit $$code; }
+
+serve: setup
+	@cd "$$HERE" && dora run "$(CURDIR)/serve.yml" --log-level info --log-filter gateway=info
 
 test:
 	@$(SETUP) --dev

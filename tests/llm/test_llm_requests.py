@@ -359,3 +359,12 @@ def test_finish_comes_when_all_requests_are_served(recorder):
     sent = driver.run()
     assert json.loads(next(m.text for m in sent if m.port == "result"))["type"] == "response"
     assert [m.port for m in sent if m.finish] == [m.port for m in sent[-2:]]
+
+
+def test_what_the_model_takes_is_told_without_beginning_a_session(driver):
+    (described,) = ask(driver, act("model"), 1)
+    assert described["parts"] == ["text"]
+    assert described["name"]
+    assert "generate_audio" in described["fields"]
+    (refused,) = ask(driver, act("stop"), 2)
+    assert refused["code"] == "unknown_session"

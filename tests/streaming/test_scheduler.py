@@ -433,3 +433,32 @@ def test_what_fails_on_feedback_ends_no_segment(caplog):
     driver.run()
     assert [(m.text, m.error) for m in driver.sent] == [("hello", None)]
     assert "can't guess" in caplog.text
+
+
+class Errands:
+    """Sends what another thread leaves in its box."""
+
+    def __init__(self) -> None:
+        self.box: list[str] = []
+
+    def started(self, surroundings):
+        self.wake = surroundings.wake
+
+    def process(self, message: Message):
+        return None
+
+    def run(self):
+        while True:
+            while self.box:
+                yield Text(port="text", session_id="a", segment_id=1, text=self.box.pop(0))
+            yield Wait()
+
+
+def test_what_waits_is_woken_by_another_thread_without_a_message():
+    stage = Errands()
+    driver = Driver(stage, PORTS)
+    driver.run()
+    stage.box.append("one")
+    assert said(driver.run()) == []
+    stage.wake()
+    assert said(driver.run()) == ["one"]

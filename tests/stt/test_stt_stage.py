@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,7 +128,24 @@ def test_the_last_message_of_the_session_is_passed_on(driver: Driver) -> None:
         ("hypothesis", False),
         ("text", True),
         ("hypothesis", True),
+        ("recorded", True),
     ]
+
+
+def test_a_recording_is_written_down_and_neither_answered_nor_guessed_at(listener: Listener) -> None:
+    driver = Driver(SttStage(listener, longest_utterance_s=2, hypothesis_ms=100), PORTS)
+    recording = replace(speech(tone(600)), port="recording")
+    driver.feed(recording, replace(recording, seq=1, fin=True))
+    (written,) = driver.run()
+    assert isinstance(written, Text)
+    assert (written.port, written.text, written.fin) == ("recorded", "hello", True)
+
+
+def test_a_client_that_leaves_takes_its_recording_with_it(driver: Driver, listener: Listener) -> None:
+    driver.feed(replace(speech(tone(600)), port="recording"), replace(control("end", 0), port="client_control"))
+    driver.feed(replace(speech(tone(100), fin=True), port="recording"))
+    driver.run()
+    assert [heard.size for heard in listener.heard] == [1600]
 
 
 def test_the_fake_says_its_texts_in_order() -> None:

@@ -557,3 +557,11 @@ def test_a_session_that_comes_again_waits_until_the_one_before_has_finished() ->
     sent = driver.end_inputs()
     assert verbs(sent) == [("flush", 2), ("commit", 2)]
     assert sent[-1].finish
+
+
+def test_numbers_go_on_above_those_of_a_client_and_its_end_is_the_end_of_the_session() -> None:
+    driver = vad(wired={"audio", "played", "client_control"})
+    driver.feed(Control(port="client_control", verb="flush", flush=True, session_id="a", segment_id=7))
+    assert verbs(hear(driver, SPEECH))[0] == ("start", 8)
+    driver.feed(Control(port="client_control", verb="end", session_id="a", segment_id=0))
+    assert verbs(hear(driver, PAUSE)) == []

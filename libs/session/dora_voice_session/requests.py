@@ -108,8 +108,14 @@ class Recall(_OfSession):
     type: Literal["history"] = Field(description=KIND)
 
 
+class Describe(_OfSession):
+    """Asks what the model takes. Answered by Model. Begins no session."""
+
+    type: Literal["model"] = Field(description=KIND)
+
+
 Request = Annotated[
-    Settings | Prefill | Edit | Generate | Complete | Stop | Rollback | Reset | End | Recall,
+    Settings | Prefill | Edit | Generate | Complete | Stop | Rollback | Reset | End | Recall | Describe,
     Field(discriminator="type"),
 ]
 REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
@@ -180,6 +186,13 @@ class History(_Result):
     messages: list[ChatMessage] = Field(description="what was said; of replies, what was heard")
 
 
+class Model(_Result):
+    type: Literal["model"] = Field(default="model", description=KIND)
+    name: str = Field(description="how the model is called")
+    parts: list[str] = Field(description="kinds of content that a message may have")
+    fields: list[str] = Field(description="optional fields of a request that have an effect")
+
+
 class Failed(_Result):
     """The request was not served; nothing has changed."""
 
@@ -188,5 +201,7 @@ class Failed(_Result):
     error: str = Field(description="which field, its value, and what was expected")
 
 
-Result = Annotated[Done | Prefilled | Chunk | Responded | RolledBack | History | Failed, Field(discriminator="type")]
+Result = Annotated[
+    Done | Prefilled | Chunk | Responded | RolledBack | History | Model | Failed, Field(discriminator="type")
+]
 RESULT: TypeAdapter[Result] = TypeAdapter(Result)

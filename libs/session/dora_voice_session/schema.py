@@ -48,10 +48,14 @@ class TextPart(Document):
 
 
 class MediaPart(Document):
-    """A picture, a sound or a film, as the bytes of a file."""
+    """A picture, a sound or a film, as the bytes of a file; sound also as bare samples."""
 
     type: Literal["image", "audio", "video"] = Field(description="what kind of content this is")
-    data: Base64 = Field(description="the file, base64")
+    data: Base64 = Field(description="the file, or the samples, base64")
+    format: Literal["file", "f32le", "s16le"] = Field(
+        default="file", description="of sound: a file of any usual format, or mono PCM: float32 or int16, little-endian"
+    )
+    sample_rate: int = Field(default=16_000, ge=8_000, le=192_000, description="of PCM, samples per second, Hz")
 
 
 Part = Annotated[TextPart | MediaPart, Field(discriminator="type")]
@@ -69,7 +73,7 @@ class ChatMessage(Document):
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
 
 
-def _not_too_long(messages: list[ChatMessage]) -> list[ChatMessage]:
+def not_too_long(messages: list[ChatMessage]) -> list[ChatMessage]:
     if (length := sum(len(message.text) for message in messages)) > LONGEST_TEXT:
         raise ValueError(f"{length} characters, expected at most {LONGEST_TEXT}")
     return messages
@@ -130,7 +134,7 @@ class StreamingRequest(Document):
     """Messages that go on where the session is; the last of them may arrive in several requests."""
 
     session_id: SessionId
-    messages: Annotated[list[ChatMessage], AfterValidator(_not_too_long)] = Field(
+    messages: Annotated[list[ChatMessage], AfterValidator(not_too_long)] = Field(
         min_length=1, description="what is said, in this order; up to 200,000 characters"
     )
     is_last_chunk: bool = Field(default=False, description="the last message is complete")

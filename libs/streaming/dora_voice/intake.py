@@ -53,6 +53,11 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Nudge:
+    """Something has happened in the stage, on another thread: what waits looks up."""
+
+
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """A readable, living message and the time it came, in seconds of the node's clock."""
 
@@ -92,7 +97,7 @@ class Intake:
         self._fragments = Fragments(ports, self.counts)
         self._undecided: OrderedDict[Segment, None] = OrderedDict()
         """Segments that began, and may yet be taken back."""
-        self._arrivals: deque[Notice | Lost | Arrival] = deque()
+        self._arrivals: deque[Notice | Lost | Nudge | Arrival] = deque()
         self._queued_bytes = 0
         self._queued_messages = 0
 
@@ -155,7 +160,12 @@ class Intake:
         """Whether more than feedback may still come."""
         return bool(self._open_inputs)
 
-    def take(self) -> list[Notice | Lost | Arrival]:
+    def nudge(self) -> None:
+        with self._lock:
+            self._arrivals.append(Nudge())
+        self._wake()
+
+    def take(self) -> list[Notice | Lost | Nudge | Arrival]:
         """Everything that has come since the last call, in order."""
         with self._lock:
             arrivals = list(self._arrivals)

@@ -70,11 +70,11 @@ def run(stage: Stage, ports: Ports, node: Node) -> None:
         inputs = ", ".join(ports.inputs)
         _exit(2, f"the dataflow wires input {', '.join(sorted(unknown))}: this node expects {inputs}")
     woken, ended = threading.Event(), threading.Event()
-    surroundings = Surroundings(
-        time.monotonic, frozenset(wiring.producers), wiring.outputs, wiring.restarts, _run_name(node)
-    )
     own_crash = f"restarted: node {_own_id()} crashed" if wiring.restarts else ""
-    intake = Intake(ports, wiring.producers, surroundings.clock, woken.set, own_crash=own_crash)
+    intake = Intake(ports, wiring.producers, time.monotonic, woken.set, own_crash=own_crash)
+    surroundings = Surroundings(
+        time.monotonic, frozenset(wiring.producers), wiring.outputs, wiring.restarts, _run_name(node), intake.nudge
+    )
 
     def send(message: Message) -> None:
         if message.port not in ports.outputs:

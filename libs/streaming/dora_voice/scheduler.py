@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, TypeGuard
 
-from dora_voice.intake import Arrival, Intake, Lost, Notice
+from dora_voice.intake import Arrival, Intake, Lost, Notice, Nudge
 from dora_voice.messages import Control, Message, Played, is_bare_finish
 from dora_voice.outgoing import Outgoing
 from dora_voice.stage import Ports, Stage, Surroundings, Wait, Work
@@ -73,7 +73,7 @@ class Scheduler:
         self._clock = surroundings.clock
         self._outgoing = Outgoing(ports, intake.is_dead, surroundings.clock, send)
         self._line = count()
-        self._inbox: deque[Notice | Lost | Arrival] = deque()
+        self._inbox: deque[Notice | Lost | Nudge | Arrival] = deque()
         self._lanes: dict[tuple[str, str, int], Lane] = {}
         self._last_input = next((port for port in ports.ends_with if port in surroundings.wired), None)
         if hasattr(stage, "started"):
@@ -158,8 +158,10 @@ class Scheduler:
     def _lane(self, session_id: str, port: str, number: int = 0) -> Lane:
         return self._lanes.setdefault((session_id, port, number), Lane(session_id, port, number))
 
-    def _act_on(self, notice: Notice | Lost) -> None:
-        if isinstance(notice, Lost):
+    def _act_on(self, notice: Notice | Lost | Nudge) -> None:
+        if isinstance(notice, Nudge):
+            pass
+        elif isinstance(notice, Lost):
             self._tell("lost", notice.port, notice.for_good)
         elif notice.what == "ended":
             session_id = notice.segment.session_id
@@ -337,7 +339,7 @@ class Scheduler:
             log.error("%s in %s%r", _describe(error), hook, what, exc_info=error)
 
 
-def _is_urgent(item: Notice | Lost | Arrival) -> TypeGuard[Notice]:
+def _is_urgent(item: Notice | Lost | Nudge | Arrival) -> TypeGuard[Notice]:
     return isinstance(item, Notice) and item.what != "ended"
 
 

@@ -79,6 +79,8 @@ class Surroundings:
     """How often this node was restarted after a crash."""
     run: str = ""
     """Names this run of the dataflow and this node in it, the same after a restart; empty where there is no dora."""
+    wake: Callable[[], None] = lambda: None
+    """Resumes what waits in the stage. Other threads may call it, and nothing else of the runtime."""
 
 
 class Stage(Protocol):

@@ -57,7 +57,7 @@ class Driver:
         self._on_sent = on_sent
         self.intake = Intake(ports, wired, self.clock, own_crash="restarted: node crashed" if restarts else "")
         wired_outputs = frozenset(ports.outputs if wired_outputs is None else wired_outputs)
-        surroundings = Surroundings(self.clock, wired, wired_outputs, restarts, run)
+        surroundings = Surroundings(self.clock, wired, wired_outputs, restarts, run, self.intake.nudge)
         self.scheduler = Scheduler(stage, ports, self.intake, surroundings, self._send)
 
     def feed(self, *messages: Message) -> None:

@@ -12,7 +12,14 @@ from dora_voice_llm.service import build_service
 from dora_voice_llm.stage import LlmStage
 
 PORTS = Ports(
-    inputs={"text": Text, "hypothesis": Text, "control": Control, "played": Played, "request": Text},
+    inputs={
+        "text": Text,
+        "hypothesis": Text,
+        "control": Control,
+        "client_control": Control,
+        "played": Played,
+        "request": Text,
+    },
     outputs={"text": Text, "result": Text},
     reply="text",
     feedback=frozenset({"hypothesis", "played"}),

@@ -12,6 +12,7 @@ from dora_voice_llm.conversation import Answer, Conversation
 from dora_voice_llm.conversations import Conversations
 from dora_voice_llm.fair_lock import Ticket
 from dora_voice_session import requests
+from dora_voice_session.capabilities import Capabilities
 from dora_voice_session.refused import RefusedError
 from dora_voice_session.requests import Request, Result
 from dora_voice_session.schema import RollbackResult, StreamingChunk
@@ -26,8 +27,9 @@ CANCELS = ("stop", "rollback", "reset", "end")
 class RequestPort:
     """`can_speak`: the node's spoken replies go somewhere."""
 
-    def __init__(self, conversations: Conversations, *, can_speak: bool) -> None:
+    def __init__(self, conversations: Conversations, capabilities: Capabilities, *, can_speak: bool) -> None:
         self._conversations = conversations
+        self._capabilities = capabilities
         self._can_speak = can_speak
 
     def serve(self, message: Text) -> Work:
@@ -47,6 +49,10 @@ class RequestPort:
 
     def _serve(self, request: Request, segment_id: int) -> Serving:
         session_id = request.session_id
+        if request.type == "model":
+            able = self._capabilities
+            parts, fields = sorted(able.parts), sorted(able.honoured)
+            return requests.Model(session_id=session_id, name=able.name, parts=parts, fields=fields)
         if request.type == "history":
             return requests.History(session_id=session_id, messages=self._conversations.known(session_id).history())
         if request.type in CANCELS:

@@ -31,11 +31,12 @@ class LlmStage:
     def started(self, surroundings: Surroundings) -> None:
         can_speak = "text" in surroundings.wired_outputs
         speaking = {"generate_audio"} if can_speak else set()
+        able = Capabilities(self._service.name, self._service.model.template_switches | speaking)
         pool = SessionPool(
             self._service.model,
             self._service.limits,
             settings=self._service.settings,
-            capabilities=Capabilities(self._service.name, self._service.model.template_switches | speaking),
+            capabilities=able,
             clock=surroundings.clock,
         )
         self._conversations = Conversations(
@@ -45,7 +46,7 @@ class LlmStage:
             is_restart=surroundings.restarts > 0,
             knows_heard="played" in surroundings.wired,
         )
-        self._request_port = RequestPort(self._conversations, can_speak=can_speak)
+        self._request_port = RequestPort(self._conversations, able, can_speak=can_speak)
 
     def process(self, message: Message) -> Work | None:
         if isinstance(message, Played):

@@ -16,8 +16,8 @@ from dora_voice_stt.stage import SttStage
 log = logging.getLogger("dora_voice.stt")
 
 PORTS = Ports(
-    inputs={"speech": Audio, "control": Control},
-    outputs={"text": Text, "hypothesis": Text},
+    inputs={"speech": Audio, "recording": Audio, "control": Control, "client_control": Control},
+    outputs={"text": Text, "hypothesis": Text, "recorded": Text},
     reply="text",
     ends_with=("speech",),
     continued=frozenset({"speech"}),

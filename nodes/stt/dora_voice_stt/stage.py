@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
+from dataclasses import replace
 
 from dora_voice.messages import SOURCE_RATE_HZ, Audio, Message, Segment, Text
 from dora_voice.stage import Surroundings, Wait, Work
@@ -19,6 +21,7 @@ class SttStage:
         self._recognizer = recognizer
         self._longest_s = longest_utterance_s
         self._utterances = Utterances(longest_utterance_s, hypothesis_ms)
+        self._recordings = Utterances(longest_utterance_s, hypothesis_ms=0)
         self._taken = 0
         """How many messages have been taken up."""
         self._ending = 0
@@ -45,51 +48,56 @@ class SttStage:
 
     def late(self, message: Message) -> None:
         if isinstance(message, Audio):
-            self._utterances.hear_dropped(message)
+            self._of(message).hear_dropped(message)
 
     def dropped(self, segment: Segment) -> None:
         self._utterances.drop(segment)
+        self._recordings.drop(segment)
 
     def flushed(self, segment: Segment) -> None:
         self._utterances.flush(segment)
+        self._recordings.flush(segment)
 
     def failed(self, segment: Segment) -> None:
         self._utterances.fail(segment)
+        self._recordings.fail(segment)
 
     def ended(self, session_id: str) -> None:
         self._utterances.end(session_id)
+        self._recordings.end(session_id)
+
+    def _of(self, message: Audio) -> Utterances:
+        return self._recordings if message.port == "recording" else self._utterances
 
     def _hear(self, speech: Audio) -> Work:
-        utterance = self._utterances.hear(speech)
+        utterance = self._of(speech).hear(speech)
         if not speech.fin:
             return
         self._ending += 1
         try:
-            yield from self._transcribe(speech.segment, utterance)
+            said = yield from self._transcribe(speech.segment, utterance)
+            yield from _recorded(*said) if speech.port == "recording" else _said(*said)
         finally:
             self._ending -= 1
 
-    def _transcribe(self, segment: Segment, utterance: Utterance) -> Work:
+    def _transcribe(
+        self, segment: Segment, utterance: Utterance
+    ) -> Generator[None, None, tuple[Transcript, str | None]]:
+        """What was said, and why it is rejected, if it is."""
         samples = utterance.complete()
         if utterance.dropped_samples:
             self._log_dropped(segment, utterance.dropped_samples)
         if not len(samples):
-            yield from self._say(Transcript("", ""), rejected="no audio")
-            return
+            return Transcript("", ""), "no audio"
         transcript = utterance.draft.transcript if utterance.draft and utterance.is_drafted else None
         if transcript is None:
             yield None
             transcript = self._recognizer.transcribe(samples, segment)
             yield None
-        yield from self._say(transcript, why_no_speech(transcript))
-
-    def _say(self, transcript: Transcript, rejected: str | None) -> Work:
+        rejected = why_no_speech(transcript)
         if rejected:
             log.info("rejected %r: %s", transcript.text, rejected)
-        text, language = "" if rejected else transcript.text, transcript.language or None
-        # The text first: the hypothesis may bring about a flush that ends this segment.
-        yield Text(port="text", text=text, language=language, rejected=rejected, fin=True)
-        yield Text(port="hypothesis", text=text, text_start=0, text_end=len(text), language=language, fin=True)
+        return replace(transcript, text="" if rejected else transcript.text), rejected
 
     def _catch_up(self) -> Work:
         """Lets everything go first that has come, until a round brings nothing new."""
@@ -150,3 +158,15 @@ class SttStage:
             self._longest_s,
             dropped_ms,
         )
+
+
+def _said(transcript: Transcript, rejected: str | None) -> Work:
+    text, language = transcript.text, transcript.language or None
+    # The text first: the hypothesis may bring about a flush that ends this segment.
+    yield Text(port="text", text=text, language=language, rejected=rejected, fin=True)
+    yield Text(port="hypothesis", text=text, text_start=0, text_end=len(text), language=language, fin=True)
+
+
+def _recorded(transcript: Transcript, rejected: str | None) -> Work:
+    language = transcript.language or None
+    yield Text(port="recorded", text=transcript.text, language=language, rejected=rejected, fin=True)

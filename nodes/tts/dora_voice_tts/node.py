@@ -18,7 +18,7 @@ from dora_voice_tts.voice import Voice
 log = logging.getLogger("dora_voice.tts")
 
 PORTS = Ports(
-    inputs={"text": Text, "control": Control, "played": Played},
+    inputs={"text": Text, "control": Control, "client_control": Control, "played": Played},
     outputs={"audio": Audio},
     reply="audio",
     feedback=frozenset({"played"}),

@@ -20,9 +20,9 @@ from dora_voice_vad.stage import VadStage
 log = logging.getLogger("dora_voice.vad")
 
 PORTS = Ports(
-    inputs={"audio": Audio, "hypothesis": Text, "reply": Text, "played": Played},
+    inputs={"audio": Audio, "hypothesis": Text, "reply": Text, "played": Played, "client_control": Control},
     outputs={"speech": Audio, "control": Control},
-    feedback=frozenset({"hypothesis", "reply", "played"}),
+    feedback=frozenset({"hypothesis", "reply", "played", "client_control"}),
     ends_with=("audio",),
     continuous=frozenset({"audio"}),
 )

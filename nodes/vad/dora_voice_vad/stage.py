@@ -82,6 +82,8 @@ class VadStage:
         self._first_id = surroundings.restarts * IDS_PER_RESTART + 1
 
     def process(self, message: Message) -> Work | None:
+        if isinstance(message, Control) and message.verb == "end":
+            return None
         session = self._session(message.segment.session_id)
         if not isinstance(message, Audio):
             session.segments.saw(message.segment.segment_id)

@@ -1,0 +1,65 @@
+"""Who is let in: the token, the web origin, and how often a client may ask. Pure."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+from dora_voice_gateway.config import is_loopback
+
+
+class Door:
+    """`token`: empty if nobody needs one; then only this machine's own names are answered. `origins`: other sites."""
+
+    def __init__(self, token: str, origins: frozenset[str]) -> None:
+        self._token = token.encode()
+        self._origins = origins
+
+    def why_closed(self, headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
+        """Why this client isn't let in; None if it is."""
+        return self._why_foreign(headers) or self._why_unknown(headers, query)
+
+    def _why_foreign(self, headers: Mapping[str, str]) -> str | None:
+        """A web page of somebody else's must not talk with the robot by the browser of someone who may."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self._token and not is_loopback(_hostname(f"//{host}")):
+            # A name that somebody else points to this machine would make their page one of ours.
+            return f"Host {host!r}: expected localhost, or GATEWAY_TOKEN to be set"
+        if origin is None or origin in self._origins or urlsplit(origin).netloc == host:
+            return None
+        return f"Origin {origin!r}: expected one of this server, or one in ORIGINS"
+
+    def _why_unknown(self, headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
+        if not self._token:
+            return None
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        given = bearer.strip() if scheme.lower() == "bearer" else query.get("token", "")
+        if hmac.compare_digest(given.encode(), self._token):
+            return None
+        return "no token: expected ?token=… or Authorization: Bearer …" if not given else "wrong token"
+
+
+class Rate:
+    """At most `per_minute` in any stretch, with as many at once; refilled evenly (token bucket)."""
+
+    def __init__(self, per_minute: float, clock: Callable[[], float]) -> None:
+        self._most = self._left = float(per_minute)
+        self._clock = clock
+        self._at_s = clock()
+
+    def allows(self, cost: float = 1.0) -> bool:
+        now_s = self._clock()
+        self._left = min(self._most, self._left + (now_s - self._at_s) * self._most / 60)
+        self._at_s = now_s
+        if self._left < cost:
+            return False
+        self._left -= cost
+        return True
+
+
+def _hostname(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,190 @@
+"""/ws/chat: whole conversations, one after the other, answered by a session that keeps what it has read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import aclosing
+from typing import Any
+
+from dora_voice.audio import Samples
+from dora_voice_gateway import chat_protocol as protocol
+from dora_voice_gateway.admission import Rate
+from dora_voice_gateway.chat_protocol import Ask
+from dora_voice_gateway.connection import Connection
+from dora_voice_gateway.content import content_of
+from dora_voice_gateway.errors import ClientError
+from dora_voice_gateway.gateway import Gateway, Measured
+from dora_voice_gateway.parsing import parse
+from dora_voice_gateway.sound import Sound, pcm
+from dora_voice_session import requests
+from dora_voice_session.schema import REPLY_RATE_HZ, StreamingResponse
+
+MOST_WAITING = 16
+"""Requests of one connection."""
+CHUNK_SAMPLES = REPLY_RATE_HZ // 5
+SPOKEN = "You are a helpful talking robot. Give short and correct spoken answers in plain sentences."
+
+
+async def serve(connection: Connection, gateway: Gateway) -> None:
+    chat = Chat(connection, gateway)
+    answering = asyncio.create_task(chat.answer())
+    try:
+        await chat.read()
+    finally:
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+        chat.session.close()
+
+
+class Chat:
+    def __init__(self, connection: Connection, gateway: Gateway) -> None:
+        self.session = gateway.llm_session("chat")
+        self._connection = connection
+        self._gateway = gateway
+        self._rate = Rate(gateway.config.requests_per_minute, asyncio.get_running_loop().time)
+        self._waiting: deque[Ask] = deque()
+        self._news = asyncio.Event()
+        self._running: Ask | None = None
+        self._is_stopped = False
+        self._system_prompt: str | None = None
+
+    async def read(self) -> None:
+        """Takes what comes, also while a request runs."""
+        while True:
+            message = await self._connection.receive()
+            request_id = None
+            try:
+                asked = parse(protocol.CLIENT, message)
+                if isinstance(asked, protocol.Stop):
+                    await self._stop()
+                    continue
+                request_id = asked.request_id
+                if not self._rate.allows():
+                    limit = self._gateway.config.requests_per_minute
+                    raise ClientError("rate_limited", f"more than REQUESTS_PER_MINUTE={limit}")
+                if len(self._waiting) >= MOST_WAITING:
+                    raise ClientError("busy", f"{MOST_WAITING} requests wait already: expected one at a time")
+                self._waiting.append(asked)
+                self._news.set()
+            except ClientError as error:
+                await self._connection.send(_failed(error, request_id))
+
+    async def answer(self) -> None:
+        """One request after the other: each ends in exactly one Done or Failed."""
+        while True:
+            while not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+            self._running = asked = self._waiting.popleft()
+            self._is_stopped = False
+            try:
+                with self._gateway.measured("chat", asked.request_id or "-") as measured:
+                    await self._connection.send(await self._answer(asked, measured))
+            except ClientError as error:
+                await self._connection.send(_failed(error, asked.request_id))
+            except asyncio.CancelledError:
+                if self._gateway.is_closing:
+                    error = ClientError("closing", "the server is being stopped")
+                    await self._connection.send(_failed(error, asked.request_id))
+                raise
+            finally:
+                self._running = None
+
+    async def _stop(self) -> None:
+        if self._running is not None and not self._is_stopped:
+            self._is_stopped = True
+            await self.session.stop()
+
+    async def _answer(self, asked: Ask, measured: Measured) -> protocol.Done:
+        async def tell(position: int) -> None:
+            await self._connection.send(protocol.Queued(request_id=asked.request_id, position=position))
+
+        async with self._gateway.places.take(tell):
+            prefilled = await self._prefill(asked)
+            usage = prefilled.result.usage
+            await self._connection.send(
+                protocol.PrefillDone(
+                    request_id=asked.request_id,
+                    input_tokens=usage.input_tokens,
+                    reused_tokens=usage.reused_tokens,
+                )
+            )
+            if self._is_stopped:
+                return protocol.Done(
+                    request_id=asked.request_id,
+                    text="",
+                    generated_tokens=0,
+                    input_tokens=usage.input_tokens,
+                    stopped=True,
+                )
+            return await self._generate(asked, measured)
+
+    async def _prefill(self, asked: Ask) -> requests.Prefilled:
+        """Reads what is new in the conversation."""
+        content = await content_of(asked.messages, self._gateway)
+        is_told = asked.messages[0].role == "system"
+        await self._tell("" if is_told or not asked.tts.enabled else SPOKEN)
+        image = {"max_slice_nums": 1} if content.has_film else asked.image.model_dump(exclude_unset=True)
+        request: dict[str, Any] = {
+            "messages": [message.model_dump() for message in content.messages],
+            "is_last_chunk": True,
+            "generation": asked.generation.model_dump(),
+            "streaming": {"generate_audio": asked.tts.enabled, "ref_audio_data": asked.tts.ref_audio_data},
+            "use_tts_template": asked.use_tts_template,
+            "enable_thinking": asked.enable_thinking,
+            # A film's pictures and words are brought together here; the model has nothing else to do.
+            "omni_mode": asked.omni_mode and not content.has_film,
+            **({"image": image} if image else {}),
+        }
+        result = await self.session.ask("edit", request=request)
+        assert isinstance(result, requests.Prefilled)
+        return result
+
+    async def _tell(self, system_prompt: str) -> None:
+        """What the model is told before a conversation that doesn't begin with that itself."""
+        if system_prompt != self._system_prompt:
+            await self.session.ask("session", settings={"system_prompt": system_prompt})
+            self._system_prompt = system_prompt
+
+    async def _generate(self, asked: Ask, measured: Measured) -> protocol.Done:
+        sound = Sound(CHUNK_SAMPLES if asked.streaming else None)
+        speaks = asked.tts.enabled
+        response = StreamingResponse(session_id="-")
+        async with aclosing(self.session.answer("generate", speaks=speaks)) as reply:
+            async for made in reply:
+                measured.output()
+                if isinstance(made, StreamingResponse):
+                    response = made
+                elif made.samples is not None:
+                    for piece in sound.add(made.samples):
+                        await self._chunk(asked, audio=piece)
+                elif asked.streaming:
+                    await self._chunk(asked, text=made.text)
+        rest = sound.rest()
+        if asked.streaming and rest.size:
+            await self._chunk(asked, audio=rest)
+        self._gateway.count_tokens(response.usage)
+        return protocol.Done(
+            request_id=asked.request_id,
+            text=response.full_text,
+            generated_tokens=response.usage.generated_tokens,
+            input_tokens=response.usage.input_tokens,
+            stopped=response.finish_reason == "stopped" or self._is_stopped,
+            finish_reason=response.finish_reason,
+            audio_data=pcm(rest) if speaks and not asked.streaming else None,
+        )
+
+    async def _chunk(self, asked: Ask, *, text: str | None = None, audio: Samples | None = None) -> None:
+        await self._connection.send(
+            protocol.Chunk(
+                request_id=asked.request_id,
+                text_delta=text,
+                audio_data=None if audio is None else pcm(audio),
+                audio_sample_rate=None if audio is None else REPLY_RATE_HZ,
+            )
+        )
+
+
+def _failed(error: ClientError, request_id: str | None) -> protocol.Failed:
+    return protocol.Failed(request_id=request_id, code=error.code, error=str(error))

@@ -1,0 +1,279 @@
+"""/ws/stream: one conversation of the llm node, request by request; sound may come while it is said."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from dora_voice.audio import Samples
+from dora_voice_gateway import stream_protocol as protocol
+from dora_voice_gateway.admission import Rate
+from dora_voice_gateway.connection import Connection
+from dora_voice_gateway.content import content_of
+from dora_voice_gateway.errors import ClientError
+from dora_voice_gateway.gateway import Gateway, Measured
+from dora_voice_gateway.listening import write_down
+from dora_voice_gateway.live_speech import LiveSpeech
+from dora_voice_gateway.parsing import parse
+from dora_voice_gateway.sound import Sound, pcm
+from dora_voice_session import requests
+from dora_voice_session.schema import (
+    REPLY_RATE_HZ,
+    ChatMessage,
+    StreamingChunk,
+    StreamingConfig,
+    StreamingRequest,
+    StreamingResponse,
+)
+
+MOST_WAITING = 64
+"""Requests of one connection."""
+CHUNK_UNIT_SAMPLES = REPLY_RATE_HZ * 40 // 1000
+"""What `audio_token_chunk_size` counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """What the client has said live: 16 kHz mono."""
+
+    samples: Samples
+    session_id: str
+    request_id: str | None
+    type: str = "audio"
+
+
+Computed = requests.Prefill | requests.Edit | requests.Generate | requests.Complete | requests.Settings | Utterance
+"""What waits for those before it."""
+Labelled = protocol.Client | Utterance
+
+
+async def serve(connection: Connection, gateway: Gateway) -> None:
+    stream = Stream(connection, gateway)
+    answering = asyncio.create_task(stream.answer())
+    try:
+        await stream.read()
+    finally:
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+        stream.close()
+
+
+class Stream:
+    """The client's name for the session is a label: the dataflow knows it by another one."""
+
+    def __init__(self, connection: Connection, gateway: Gateway) -> None:
+        self._connection = connection
+        self._gateway = gateway
+        self._session = gateway.llm_session("stream")
+        self._speech = LiveSpeech(gateway.bridge, gateway.config.audio_s, self._ended)
+        self._spoken: protocol.Audio | None = None
+        """The last piece of what is said live."""
+        self._label: str | None = None
+        self._rate = Rate(gateway.config.requests_per_minute, asyncio.get_running_loop().time)
+        self._waiting: deque[Computed] = deque()
+        self._news = asyncio.Event()
+        self._streaming = StreamingConfig()
+        """How the last request that said so wants to be answered."""
+
+    def close(self) -> None:
+        self._speech.close()
+        self._session.close()
+
+    async def read(self) -> None:
+        """Takes what comes, also while a reply is made."""
+        while True:
+            message = await self._connection.receive()
+            request: protocol.Client | None = None
+            try:
+                request = parse(protocol.CLIENT, message)
+                self._check(request)
+                await self._take(request)
+            except ClientError as error:
+                await self._fail(error, request)
+
+    async def answer(self) -> None:
+        """What has to be computed, in order."""
+        while True:
+            while not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+            request = self._waiting.popleft()
+            try:
+                with self._gateway.measured("stream", request.type) as measured:
+                    await self._compute(request, measured)
+            except ClientError as error:
+                await self._fail(error, request)
+            except asyncio.CancelledError:
+                if self._gateway.is_closing:
+                    await self._fail(ClientError("closing", "the server is being stopped"), request)
+                raise
+
+    def _check(self, request: protocol.Client) -> None:
+        self._label = self._label or request.session_id
+        if request.session_id != self._label:
+            raise ClientError(
+                "bad_request", f"session_id={request.session_id!r}: expected {self._label!r}, one for each connection"
+            )
+        if not isinstance(request, protocol.Audio) and not self._rate.allows():
+            limit = self._gateway.config.requests_per_minute
+            raise ClientError("rate_limited", f"more than REQUESTS_PER_MINUTE={limit}")
+
+    async def _take(self, request: protocol.Client) -> None:
+        if isinstance(request, protocol.Audio):
+            self._spoken = request
+            self._speech.hear(request)
+        elif isinstance(request, requests.Stop | requests.Rollback | requests.Reset | requests.End):
+            await self._act(request)
+        elif isinstance(request, requests.Recall | requests.Describe):
+            await self._pass_on(await self._session.ask(request.type), request)
+        elif len(self._waiting) >= MOST_WAITING:
+            raise ClientError("busy", f"{MOST_WAITING} requests wait already")
+        else:
+            self._put(request)
+
+    def _put(self, request: Computed) -> None:
+        self._waiting.append(request)
+        self._news.set()
+
+    def _ended(self, samples: Samples) -> None:
+        """The client has said something."""
+        if (spoken := self._spoken) is not None:
+            self._put(Utterance(samples, spoken.session_id, spoken.request_id))
+
+    async def _act(self, request: requests.Stop | requests.Rollback | requests.Reset | requests.End) -> None:
+        """Ends what runs; what waits never begins."""
+        while self._waiting:
+            await self._fail(
+                ClientError("stopped", f"ended by {request.type} before it began"), self._waiting.popleft()
+            )
+        if request.type == "stop":
+            await self._session.stop()
+            await self._pass_on(requests.Done(session_id=""), request)
+        else:
+            self._session.cut_short()
+            await self._pass_on(await self._session.ask(request.type), request)
+
+    async def _compute(self, request: Computed, measured: Measured) -> None:
+        async def tell(position: int) -> None:
+            await self._connection.send(
+                protocol.Queued(session_id=request.session_id, request_id=request.request_id, position=position)
+            )
+
+        async with self._gateway.places.take(tell):
+            if isinstance(request, Utterance):
+                await self._read_utterance(request)
+            elif isinstance(request, requests.Generate):
+                self._streaming = request.streaming or self._streaming
+                generation = {} if request.generation is None else {"generation": request.generation.model_dump()}
+                await self._answer(request, measured, {"streaming": self._llm_streaming(), **generation})
+            elif isinstance(request, requests.Settings):
+                settings = request.settings.model_dump(exclude_unset=True)
+                await self._pass_on(await self._session.ask("session", settings=settings), request)
+            else:
+                document = await self._request(request.request)
+                if request.type == "complete":
+                    await self._answer(request, measured, {"request": document})
+                else:
+                    await self._pass_on(await self._session.ask(request.type, request=document), request)
+
+    async def _request(self, request: StreamingRequest) -> dict[str, Any]:
+        """What the llm node gets of it: sound is text there, and how a reply is delivered is done here."""
+        content = await content_of(request.messages, self._gateway)
+        if "streaming" in request.model_fields_set:
+            self._streaming = request.streaming
+        document = request.model_dump(exclude_unset=True)
+        document["messages"] = [message.model_dump() for message in content.messages]
+        document["streaming"] = self._llm_streaming()
+        if content.has_film:
+            document["image"] = {"max_slice_nums": 1}
+            document.pop("omni_mode", None)
+        return document
+
+    def _llm_streaming(self) -> dict[str, Any]:
+        asked = self._streaming.model_dump(exclude_unset=True)
+        asked.pop("audio_token_chunk_size", None)
+        return {"generate_audio": self._streaming.generate_audio, **asked}
+
+    async def _read_utterance(self, utterance: Utterance) -> None:
+        text = await write_down(self._gateway.bridge, utterance.samples, self._gateway.config.request_s)
+        await self._connection.send(
+            protocol.Transcript(session_id=utterance.session_id, request_id=utterance.request_id, text=text)
+        )
+        if text:
+            said = ChatMessage(role="user", content=text).model_dump()
+            document = {"messages": [said], "is_last_chunk": True}
+            await self._pass_on(await self._session.ask("prefill", request=document), utterance)
+
+    async def _answer(
+        self, request: requests.Generate | requests.Complete, measured: Measured, fields: dict[str, Any]
+    ) -> None:
+        speaks = self._streaming.generate_audio
+        sends_chunks = request.type == "generate"
+        sound = Sound(self._streaming.audio_token_chunk_size * CHUNK_UNIT_SAMPLES if sends_chunks else None)
+        chunks = Chunks()
+        response = StreamingResponse(session_id="-")
+        async with aclosing(self._session.answer(request.type, speaks=speaks, **fields)) as reply:
+            async for made in reply:
+                measured.output()
+                if isinstance(made, StreamingResponse):
+                    response = made
+                elif made.samples is not None:
+                    for piece in sound.add(made.samples):
+                        await self._pass_on(chunks.next(audio=piece), request)
+                elif sends_chunks:
+                    await self._pass_on(chunks.next(text=made.text), request)
+        rest = sound.rest()
+        if sends_chunks:
+            await self._pass_on(chunks.next(audio=rest if rest.size else None, is_final=True), request)
+        self._gateway.count_tokens(response.usage)
+        whole = response.model_copy(
+            update={
+                "session_id": request.session_id,
+                "audio_data": pcm(rest) if speaks and not sends_chunks else None,
+                "audio_duration_ms": sound.total_samples * 1000 / REPLY_RATE_HZ,
+                "total_chunks": chunks.count,
+                "total_duration_ms": measured.elapsed_s() * 1000,
+            }
+        )
+        await self._pass_on(requests.Responded(session_id="", response=whole), request)
+
+    async def _pass_on(self, result: requests.Result, request: Labelled) -> None:
+        """In the client's own words for the session and the request."""
+        changed: dict[str, Any] = {"session_id": request.session_id, "request_id": request.request_id}
+        if isinstance(result, requests.Prefilled):
+            changed["result"] = result.result.model_copy(update={"session_id": request.session_id})
+        await self._connection.send(result.model_copy(update=changed))
+
+    async def _fail(self, error: ClientError, request: Labelled | None) -> None:
+        await self._connection.send(
+            protocol.Failed(
+                session_id=request and request.session_id,
+                request_id=request and request.request_id,
+                code=error.code,
+                error=str(error),
+            )
+        )
+
+
+class Chunks:
+    """Numbers the pieces of a reply, and says how long each took."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._at_s = time.monotonic()
+
+    def next(self, *, text: str = "", audio: Samples | None = None, is_final: bool = False) -> requests.Chunk:
+        before_s, self._at_s = self._at_s, time.monotonic()
+        self.count += 1
+        chunk = StreamingChunk(
+            chunk_index=self.count - 1,
+            text_delta=text,
+            audio_data=None if audio is None else pcm(audio),
+            is_final=is_final,
+            duration_ms=(self._at_s - before_s) * 1000,
+        )
+        return requests.Chunk(session_id="", chunk=chunk)
