@@ -30,12 +30,12 @@ class LlmStage:
 
     def started(self, surroundings: Surroundings) -> None:
         can_speak = "text" in surroundings.wired_outputs
-        speaking = {"generate_audio"} if can_speak else set()
+        speaking = ["generate_audio"] if can_speak else []
         pool = SessionPool(
             self._service.model,
             self._service.limits,
             settings=self._service.settings,
-            capabilities=Capabilities(self._service.name, self._service.model.template_switches | speaking),
+            capabilities=Capabilities.of(self._service.model, self._service.name, speaking),
             clock=surroundings.clock,
         )
         self._conversations = Conversations(
