@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
-from dora_voice_session import picture_file
 from dora_voice_session.hf_forward import Forward
-from dora_voice_session.hf_vision import Vision
 from dora_voice_session.kv_cache import has_plain_attention_only, room
 
 PROBE = (
@@ -21,8 +19,6 @@ PROBE = (
 )
 PROBE_START, PROBE_END = 26, 6
 """Tokens of it: first so many, then so many. The end is short, so that a small window reaches back to the start."""
-PROBE_MIDDLE, PROBE_SIZE = 50, (200, 150)
-"""Where the picture goes, after so many characters, and its width and height."""
 PROBE_TOLERANCE = 0.25
 """How far rounding may move the logits, in terms of how far they move if the start is forgotten. bf16: a tenth."""
 
@@ -69,29 +65,6 @@ def find_forward(model: Any, tokens: Sequence[int]) -> Forward:
     )
 
 
-def check_pictures(forward: Forward, vision: Vision, tokenize: Callable[[str], list[int]]) -> None:
-    """Raises ValueError if a picture between two texts isn't read as transformers reads it with the model's processor.
-
-    In two steps, of which the first ends within the picture.
-    """
-    import torch
-
-    before, after = PROBE[:PROBE_MIDDLE], PROBE[PROBE_MIDDLE:]
-    picture = picture_file.noise(PROBE_SIZE)
-    with torch.inference_mode():
-        inputs = vision.process(before + vision.placeholder + after, picture)
-        spelled = vision.tokens(picture)
-        tokens = [*tokenize(before), *spelled, *tokenize(after)]
-        middle = len(tokens) - len(tokenize(after)) - len(spelled) // 2
-        is_spelled = vision.ids(tokens) == inputs["input_ids"][0].tolist()
-        expected = forward.model(**inputs).logits[0, -1].float()
-        if not is_spelled or not _goes_on_as(expected, forward, tokens[:middle], tokens[middle:]):
-            raise ValueError(
-                f"model type {forward.model.config.model_type!r} can't hold a conversation with pictures: expected "
-                f"a picture in two steps to give the {'logits' if is_spelled else 'tokens'} of the picture in one"
-            )
-
-
 def measure_cache(forward: Forward, tokens: Sequence[int]) -> CacheSize:
     """tokens: see `probe_tokens`."""
     import torch
@@ -117,10 +90,10 @@ def _keeps_every_token(forward: Forward, tokens: Sequence[int]) -> bool:
 def _goes_on_correctly(forward: Forward, tokens: Sequence[int]) -> bool:
     """Whether a text in two steps gives the logits of the text in one."""
     expected = forward.extend(forward.new_cache(), tokens).float()
-    return _goes_on_as(expected, forward, tokens[:PROBE_START], tokens[PROBE_START:])
+    return goes_on_as(expected, forward, tokens[:PROBE_START], tokens[PROBE_START:])
 
 
-def _goes_on_as(expected: Any, forward: Forward, start: Sequence[int], end: Sequence[int]) -> bool:
+def goes_on_as(expected: Any, forward: Forward, start: Sequence[int], end: Sequence[int]) -> bool:
     """Whether `start`, and then `end`, give the expected logits, with another text in between."""
     cache = forward.new_cache()
     forward.extend(cache, start)

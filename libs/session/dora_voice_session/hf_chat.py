@@ -56,7 +56,7 @@ class HfModel:
         self.takes_pictures: bool = forward.vision is not None
         self.limits_slices: bool = forward.vision is not None and forward.vision.limits_slices
         if forward.vision is not None:
-            self.special_texts = tuple({*self.special_texts, forward.vision.placeholder, MARK_BEGIN})
+            self.special_texts += (forward.vision.placeholder, MARK_BEGIN)
         self._pictures: WeakValueDictionary[str, MediaPart] = WeakValueDictionary()
         """What marks in rendered texts stand for, by key: those that some history has."""
         self._tokenizer = tokenizer

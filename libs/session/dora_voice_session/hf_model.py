@@ -116,7 +116,8 @@ def _load_model(
 ) -> HfModel:
     import torch
 
-    from dora_voice_session.cache_probe import check_pictures, find_forward, measure_cache, probe_tokens
+    from dora_voice_session.cache_probe import find_forward, measure_cache, probe_tokens
+    from dora_voice_session.picture_probe import check_pictures
 
     read = partial(_read, name_or_path, takes_pictures=processor is not None)
     # Packing and choosing need the weights as they are stored: narrower formats have rounded 4-bit numbers away.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dora_voice_session import picture_file
@@ -22,14 +22,12 @@ MOST_SPELLED = 256
 """Of the latest pictures, the tokens are known."""
 PROBE_SIZES = (64, 64), (2000, 1000)
 """Pictures of these sizes have the same number of tokens if the processor cuts none."""
-OF_TEXT = frozenset({"input_ids", "attention_mask"})
 
 
 class Vision:
     """What it computes needs `torch.inference_mode`."""
 
     def __init__(self, model: Any, processor: Any) -> None:
-        """Raises ValueError if pictures are more than embeddings in the place of tokens for this model."""
         self.placeholder: str = processor.image_token
         """Stands for a picture in what the chat template renders."""
         self._placeholder_id: int = processor.image_token_id
@@ -39,8 +37,9 @@ class Vision:
         """Token ids of the latest pictures, by key, the latest last."""
         self._seen: OrderedDict[str, Any] = OrderedDict()
         """Embeddings of the latest pictures, (tokens, width), by key, the latest last."""
+        self._features = _parameters(model.get_image_features) | _parameters(model.base_model.get_image_features)
+        """Names of what the processor may say of a picture; what else it says is of the text."""
         self._takes_strings = _takes_strings(processor)
-        self._check_inputs()
         self.limits_slices = _slice_settings(processor.image_processor, 1) is not None or self._cuts_nothing()
 
     def for_template(self, message: TemplateMessage) -> dict[str, Any]:
@@ -99,7 +98,8 @@ class Vision:
         """What the model sees in the token's picture, (picture tokens, width)."""
         if token.key not in self._seen:
             inputs = self.process(self.placeholder, token.picture)
-            seen = self._model.get_image_features(**_of_picture(inputs)).pooler_output
+            inputs = {name: value for name, value in inputs.items() if name in self._features}
+            seen = self._model.get_image_features(**inputs).pooler_output
             parts = [part.flatten(0, -2) for part in seen] if isinstance(seen, (list, tuple)) else [seen.flatten(0, -2)]
             self._keep(token.key, parts)
         self._seen.move_to_end(token.key)
@@ -112,24 +112,13 @@ class Vision:
         while len(self._seen) > 1 and sum(seen.nbytes for seen in self._seen.values()) > LARGEST_SEEN_BYTES:
             self._seen.popitem(last=False)
 
-    def _check_inputs(self) -> None:
-        """That there are no other positions and no other attention than those of a text."""
-        needed = set(_of_picture(self.process(self.placeholder, picture_file.noise(PROBE_SIZES[0]))))
-        foreign = needed - set(inspect.signature(self._model.get_image_features).parameters)
-        if foreign or hasattr(self._model.base_model, "get_rope_index"):
-            raise ValueError(
-                f"model type {self._model.config.model_type!r} reads pictures with positions or attention of their own"
-                f"{', by ' + ', '.join(sorted(foreign)) if foreign else ''}: expected those of a text, as in Idefics3 "
-                "and LLaVA"
-            )
-
     def _cuts_nothing(self) -> bool:
         few, many = (len(self.tokens(picture_file.noise(size))) for size in PROBE_SIZES)
         return few == many
 
 
-def _of_picture(inputs: Any) -> dict[str, Any]:
-    return {name: value for name, value in inputs.items() if name not in OF_TEXT}
+def _parameters(function: Callable[..., Any]) -> set[str]:
+    return set(inspect.signature(function).parameters)
 
 
 def _slice_settings(image_processor: Any, most: int) -> dict[str, Any] | None:
