@@ -45,6 +45,13 @@ def model(folder):
     return load(str(folder), "fp32", "cpu", threads=1)
 
 
+@pytest.fixture(scope="module")
+def sliding(tmp_path_factory):
+    made = load(str(make_tiny_vision_model(tmp_path_factory.mktemp("sliding"), "sliding")), "fp32", "cpu", threads=1)
+    assert not made.can_crop
+    return made
+
+
 @pytest.fixture
 def looks(model, monkeypatch):
     """One entry for each time that the model looks at a picture."""
@@ -276,6 +283,16 @@ def do(pool, name, what, value):
 @settings(max_examples=15, deadline=None)
 @given(operations=OPERATIONS)
 def test_after_anything_a_session_with_pictures_is_like_a_fresh_start(model, operations):
+    do_all_and_compare(model, operations)
+
+
+@settings(max_examples=15, deadline=None)
+@given(operations=OPERATIONS)
+def test_after_anything_a_session_that_cannot_go_back_is_like_a_fresh_start(sliding, operations):
+    do_all_and_compare(sliding, operations)
+
+
+def do_all_and_compare(model, operations):
     """In memory for about one and a half sessions."""
     limits = Limits(context_tokens=400, budget_bytes=model.cache_bytes(600))
     pool = SessionPool(model, limits, settings=SETTINGS, capabilities=Capabilities.of(model, "tiny-vlm"))

@@ -26,11 +26,12 @@ from dora_voice_session.picture_token import MARK_BEGIN, PictureToken
 from dora_voice_session.schema import MediaPart, TextPart
 
 SEEING = ["idefics3", "llava", "aya_vision", "llava_next"]
+ALL = [*SEEING, "sliding"]
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    return {kind: make_tiny_vision_model(tmp_path_factory.mktemp(kind), kind) for kind in SEEING}
+    return {kind: make_tiny_vision_model(tmp_path_factory.mktemp(kind), kind) for kind in ALL}
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def ids(model, tokens):
     return model._forward.vision.ids(tokens)
 
 
-@pytest.mark.parametrize("kind", SEEING)
+@pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("size", [(32, 32), (96, 64), (40, 150)])
 def test_a_conversation_with_pictures_is_what_transformers_makes_of_it(folders, loaded, kind, size):
     model = loaded(kind)

@@ -82,11 +82,16 @@ def _idefics3(chat_template: str) -> tuple[Any, Any]:
     return Idefics3ForConditionalGeneration(config), processor
 
 
-def _llava(chat_template: str) -> tuple[Any, Any]:
+def _sliding(chat_template: str) -> tuple[Any, Any]:
+    """A LLaVA whose caches can't go back."""
+    return _llava(chat_template, model_type="mistral", sliding_window=8)
+
+
+def _llava(chat_template: str, **text: Any) -> tuple[Any, Any]:
     tokenizer = make_tokenizer(chat_template, ["<image>"])
     config = LlavaConfig(
         vision_config={**SEEING, "model_type": "clip_vision_model", "image_size": SIDE, "patch_size": PATCH},
-        text_config={**SIZES, "model_type": "llama", "vocab_size": len(tokenizer)},
+        text_config={**SIZES, "model_type": "llama", "vocab_size": len(tokenizer), **text},
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
     )
     images = CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
@@ -167,6 +172,7 @@ def make_tiny_qwen2_vl(folder: Path) -> Path:
 KINDS: dict[str, Callable[[str], tuple[Any, Any]]] = {
     "idefics3": _idefics3,
     "llava": _llava,
+    "sliding": _sliding,
     "aya_vision": _aya_vision,
     "llava_next": _llava_next,
 }

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dora_voice_session import picture_file
-from dora_voice_session.cache_probe import PROBE, goes_on_as
+from dora_voice_session.cache_probe import PROBE, PROBE_END, goes_on_as
 from dora_voice_session.hf_forward import Forward
 from dora_voice_session.hf_vision import Vision
 
-MIDDLE, SIZE = 50, (200, 150)
-"""Where in PROBE the picture is, after so many characters; its width and height."""
+AFTER, SIZE = 3, (200, 150)
+"""So many characters of PROBE are after the picture: fewer than PROBE_END tokens. Its width and height."""
 TOLERANCE = 0.01
 """How far embeddings may be off, in terms of what they are."""
 
@@ -24,20 +24,18 @@ def check_pictures(forward: Forward, vision: Vision, tokenize: Callable[[str], l
     """
     import torch
 
-    before, after = PROBE[:MIDDLE], PROBE[MIDDLE:]
+    before, after = PROBE[:-AFTER], PROBE[-AFTER:]
     picture = picture_file.noise(SIZE)
     with torch.inference_mode():
         inputs = vision.process(before + vision.placeholder + after, picture)
-        seen = vision.tokens(picture)
-        tokens = [*tokenize(before), *seen, *tokenize(after)]
+        tokens = [*tokenize(before), *vision.tokens(picture), *tokenize(after)]
         if vision.ids(tokens) != inputs["input_ids"][0].tolist():
             raise _refused(forward, "its tokens")
         expected, theirs = _read(forward, lambda: forward.model(**inputs).logits[0, -1].float())
         _, ours = _read(forward, lambda: forward.extend(forward.new_cache(), tokens))
         if different := _different(theirs, ours):
             raise _refused(forward, ", ".join(different))
-        middle = len(tokenize(before)) + len(seen) // 2
-        if not goes_on_as(expected, forward, tokens[:middle], tokens[middle:]):
+        if not goes_on_as(expected, forward, tokens[:-PROBE_END], tokens[-PROBE_END:]):
             raise _refused(forward, "the logits after two steps")
 
 
