@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from session.tiny_model import SIZES
 from session.tiny_vision_model import (
     PARTS_ONLY,
     make_tiny_qwen2_vl,
@@ -16,7 +17,7 @@ from session.tiny_vision_model import (
     picture,
     qwen2_vl_processor,
 )
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor, LlamaConfig, LlamaForCausalLM
 
 from dora_voice_session import hf_vision, picture_file
 from dora_voice_session.hf_model import HfModel, load
@@ -190,6 +191,13 @@ def test_a_model_that_cuts_pictures_as_it_likes_says_so(loaded):
     assert not loaded("llava_next").limits_slices
 
 
+def test_a_model_that_cuts_all_pictures_into_as_many_pieces_does_not_count_as_one_that_cuts_none(folders):
+    """As Idefics2 does."""
+    vision = load(str(folders["llava"]), "fp32", "cpu", threads=1)._forward.vision
+    vision._processor.image_processor.do_image_splitting = True
+    assert not Vision(vision._model, vision._processor).limits_slices
+
+
 # Text
 
 
@@ -294,6 +302,12 @@ def test_a_processor_that_cannot_be_loaded_says_what_is_missing(folders, monkeyp
     monkeypatch.setattr(AutoProcessor, "from_pretrained", fail)
     with pytest.raises(ValueError, match=r"processor can't be loaded: needs num2words. .* torchvision"):
         load(str(folders["llava"]), "fp32", "cpu", threads=1)
+
+
+def test_a_model_that_cannot_be_asked_what_it_sees_is_refused(folders, loaded):
+    processor = loaded("llava")._forward.vision._processor
+    with pytest.raises(ValueError, match="model type 'llama' has no `get_image_features`"):
+        Vision(LlamaForCausalLM(LlamaConfig(**SIZES)), processor)
 
 
 def test_a_processor_without_pictures_is_refused(folders, monkeypatch):

@@ -96,11 +96,11 @@ class HfModel:
 
     def tokenize(self, text: str) -> list[int]:
         """What `render` has put in the place of a picture becomes the tokens of that."""
-        tokens: list[int] = []
-        for i, piece in enumerate(MARK.split(text) if self._forward.vision else [text]):
-            if i % 2 and self._forward.vision:
-                tokens += self._forward.vision.tokens(self._pictures[piece])
-            elif piece:
+        vision, tokens = self._forward.vision, []
+        for i, piece in enumerate([text] if vision is None else MARK.split(text)):
+            if vision is not None and i % 2:
+                tokens += vision.tokens(self._pictures[piece])
+            else:
                 tokens += self._tokenizer(piece, add_special_tokens=False)["input_ids"]
         return tokens
 

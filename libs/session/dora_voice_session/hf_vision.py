@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dora_voice_session import picture_file
@@ -28,6 +28,11 @@ class Vision:
     """What it computes needs `torch.inference_mode`."""
 
     def __init__(self, model: Any, processor: Any) -> None:
+        """Raises ValueError if the model can't be asked what it sees."""
+        if not hasattr(model, "get_image_features"):
+            raise ValueError(
+                f"model type {model.config.model_type!r} has no `get_image_features`: expected one with it"
+            )
         self.placeholder: str = processor.image_token
         """Stands for a picture in what the chat template renders."""
         self._placeholder_id: int = processor.image_token_id
@@ -37,7 +42,8 @@ class Vision:
         """Token ids of the latest pictures, by key, the latest last."""
         self._seen: OrderedDict[str, Any] = OrderedDict()
         """Embeddings of the latest pictures, (tokens, width), by key, the latest last."""
-        self._features = _parameters(model.get_image_features) | _parameters(model.base_model.get_image_features)
+        looks = [each.get_image_features for each in (model, model.base_model) if hasattr(each, "get_image_features")]
+        self._features = {name for look in looks for name in inspect.signature(look).parameters}
         """Names of what the processor may say of a picture; what else it says is of the text."""
         self._takes_strings = _takes_strings(processor)
         self.limits_slices = _slice_settings(processor.image_processor, 1) is not None or self._cuts_nothing()
@@ -113,12 +119,11 @@ class Vision:
             self._seen.popitem(last=False)
 
     def _cuts_nothing(self) -> bool:
+        # Idefics2 cuts all pictures into as many pieces.
+        if getattr(self._processor.image_processor, "do_image_splitting", False):
+            return False
         few, many = (len(self.tokens(picture_file.noise(size))) for size in PROBE_SIZES)
         return few == many
-
-
-def _parameters(function: Callable[..., Any]) -> set[str]:
-    return set(inspect.signature(function).parameters)
 
 
 def _slice_settings(image_processor: Any, most: int) -> dict[str, Any] | None:
