@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from llm.recorder import ask, history
@@ -116,8 +117,6 @@ def test_what_is_spoken_after_a_picture_is_answered_with_it(seeing):
 
 
 def test_a_node_that_died_still_knows_its_pictures(seeing, tmp_path):
-    from dataclasses import replace
-
     service = replace(seeing, history_folder=tmp_path)
     driver = driver_of(service, run="r")
     ask(driver, complete("Look: ", CAT, image={"max_slice_nums": 1}), 1)
