@@ -46,6 +46,7 @@ class FakeModel:
     special_texts = ("<s>", "</s>")
     most_positions = None
     template_switches = frozenset({"enable_thinking"})
+    takes_pictures = limits_slices = False
 
     def __init__(
         self,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from session.fake_model import FakeModel
+from session.tiny_vision_model import picture
 
+from dora_voice_session import picture_file
 from dora_voice_session.capabilities import OPTIONAL, Capabilities
 from dora_voice_session.refused import RefusedError
 from dora_voice_session.schema import SessionSettings, StreamingConfig, StreamingRequest
 
 TEXT = Capabilities("tiny-llm")
 ALL = Capabilities("omni", honoured=OPTIONAL, parts=frozenset({"text", "image", "audio", "video"}))
-PICTURE = {"type": "image", "data": "aGk="}
+PICTURE = {"type": "image", "data": picture()}
 
 ASKED = [
     ("streaming.generate_audio", True),
@@ -107,3 +110,65 @@ def test_content_of_another_kind_is_refused_with_its_place(kind):
 
 def test_content_in_parts_of_text_is_served():
     TEXT.check(request(content=[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]))
+
+
+# Pictures
+
+SEEING = Capabilities("tiny-vlm", honoured=frozenset({"image"}), parts=frozenset({"text", "image"}))
+
+
+def test_a_model_says_itself_what_it_takes():
+    model = FakeModel()
+    assert Capabilities.of(model, "tiny", {"generate_audio"}) == Capabilities(
+        "tiny", frozenset({"enable_thinking", "generate_audio"})
+    )
+    model.takes_pictures = True
+    assert Capabilities.of(model, "tiny") == Capabilities(
+        "tiny", frozenset({"enable_thinking"}), frozenset({"text", "image"})
+    )
+    model.limits_slices = True
+    assert Capabilities.of(model, "tiny").honoured == {"enable_thinking", "image"}
+
+
+@pytest.mark.parametrize("kind", ["audio", "video"])
+def test_sound_and_films_are_refused_by_a_model_that_takes_pictures(kind):
+    refused = refusal(SEEING, request(content=[PICTURE, {**PICTURE, "type": kind}]))
+    assert refused.code == "unsupported_part"
+    assert str(refused) == f"messages[0].content[1]: tiny-vlm takes image, text, not {kind}"
+
+
+@pytest.mark.parametrize("role", ["system", "assistant"])
+def test_only_the_user_shows_pictures(role):
+    document = {"session_id": "s", "messages": [{"role": role, "content": [PICTURE]}]}
+    refused = refusal(SEEING, StreamingRequest.model_validate(document))
+    assert (refused.code, str(refused)) == (
+        "unsupported_part",
+        f"messages[0].content[0]: role={role}: expected image only from the user",
+    )
+
+
+def test_pieces_that_cannot_be_limited_are_refused_by_name():
+    sees = Capabilities("llava", parts=SEEING.parts)
+    SEEING.check(request("image", {"max_slice_nums": 3}, [{**PICTURE, "max_slice_nums": 1}]))
+    sees.check(request("image", {"max_slice_nums": 9}, [{**PICTURE, "max_slice_nums": 9}]))
+    for_all = refusal(sees, request("image", {"max_slice_nums": 3}, [PICTURE]))
+    assert str(for_all) == "image=ImageOptions(max_slice_nums=3): llava can't do that"
+    for_one = refusal(sees, request(content=[{**PICTURE, "max_slice_nums": 1}]))
+    assert for_all.code == for_one.code == "unsupported_field"
+    assert str(for_one) == "messages[0].content[0].max_slice_nums=1: llava can't do that"
+
+
+def test_a_picture_that_is_none_is_refused_with_its_place(monkeypatch):
+    refused = refusal(SEEING, request(content=[PICTURE, {"type": "image", "data": "aGk="}]))
+    assert refused.code == "bad_request"
+    assert str(refused).startswith("messages[0].content[1]: no picture: expected")
+    monkeypatch.setattr(picture_file, "MOST_PICTURES", 2)
+    refused = refusal(SEEING, request(content=[PICTURE] * 3))
+    assert (refused.code, str(refused)) == ("bad_request", "messages: 3 pictures, expected at most 2")
+
+
+def test_pixels_of_all_pictures_of_a_request_count(monkeypatch):
+    monkeypatch.setattr(picture_file, "LARGEST_PIXELS_TOGETHER", 2 * 96 * 64)
+    SEEING.check(request(content=[PICTURE] * 2))
+    refused = refusal(SEEING, request(content=[PICTURE] * 3))
+    assert str(refused).startswith("messages[0].content[2]: 18432 pixels up to here")

@@ -137,6 +137,7 @@ RULES = [
     (TextPart, "text", ["", "a"], [None, 1]),
     (MediaPart, "type", ["image", "audio", "video"], ["text", "smell"]),
     (MediaPart, "data", ["aGk="], ["%", None]),
+    (MediaPart, "max_slice_nums", [None, 1, 9], [0, 1.5]),
     (ChatMessage, "role", ["system", "user", "assistant"], ["tool", "", None]),
     (ChatMessage, "content", ["", "a", [], [LEAST[TextPart], LEAST[MediaPart]]], [None, [{"type": "smell"}], [1]]),
     (StreamingRequest, "session_id", ["s", "x" * 256], ["", "x" * 257, 1, None]),

@@ -236,10 +236,36 @@ def test_a_copy_knows_nothing_of_what_comes_later():
     assert said(turns) == ["u:ab", "a:1"]
 
 
-def test_parts_are_told_as_their_text():
-    parts = [
-        TextPart(type="text", text="Look, "),
-        MediaPart(type="image", data=""),
-        TextPart(type="text", text="a cat"),
-    ]
-    assert said(Turns([Turn(0, [user(parts)])])) == ["u:Look, a cat"]
+def text(words):
+    return TextPart(type="text", text=words)
+
+
+CAT, DOG = MediaPart(type="image", data="Y2F0"), MediaPart(type="image", data="ZG9n")
+
+
+def told(*messages, is_open=False):
+    """Content of the only message that comes of these."""
+    turns = Turns()
+    for message in messages:
+        turns.add([message], is_open=is_open)
+        if not is_open:
+            turns.add([user("")])
+    (only,) = turns.messages()
+    return only["content"]
+
+
+def test_parts_of_text_alone_are_told_as_their_text():
+    assert told(user([text("Look, "), text("a cat")])) == "Look, a cat "
+
+
+def test_pictures_stay_between_the_texts_in_their_order():
+    assert told(user([CAT, text("a cat"), text(", a "), DOG])) == [CAT, text("a cat, a "), DOG, text(" ")]
+
+
+def test_a_message_with_pictures_goes_on_where_it_was():
+    assert told(user([CAT]), user("a c"), user([text("at"), DOG, DOG]), is_open=True) == [CAT, text("a cat"), DOG, DOG]
+
+
+def test_messages_of_one_role_with_pictures_are_told_in_one():
+    turns = Turns([Turn(0, [user([CAT])]), Turn(1, [user("And?"), user([DOG])])])
+    assert turns.messages() == [{"role": "user", "content": [CAT, text(" And? "), DOG]}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +88,24 @@ def make_tiny_model(folder: Path, *, kind: str = "llama", chat_template: str | N
     kind: one of KINDS.
     settings: of the model's configuration.
     """
+    tokenizer = make_tokenizer(chat_template)
+    tokenizer.save_pretrained(folder)
+    model_type, config_type, peculiar = KINDS[kind]
+    torch.manual_seed(7)
+    model_type(config_type(**{**SIZES, "vocab_size": len(tokenizer), **peculiar, **settings})).save_pretrained(folder)
+    return folder
+
+
+def make_tokenizer(chat_template: str | None, special: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """special: more control tokens, with the ids after all others."""
     vocabulary = {token: i for i, token in enumerate([*SPECIAL, *CHARACTERS, *map("".join, PAIRS)])}
     backend = Tokenizer(models.BPE(vocabulary, PAIRS))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     backend.decoder = decoders.ByteLevel()  # type: ignore[assignment]
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, bos_token=SPECIAL[0], eos_token=SPECIAL[1], chat_template=chat_template
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token=SPECIAL[0],
+        eos_token=SPECIAL[1],
+        additional_special_tokens=list(special),
+        chat_template=chat_template,
     )
-    tokenizer.save_pretrained(folder)
-    model_type, config_type, peculiar = KINDS[kind]
-    torch.manual_seed(7)
-    model_type(config_type(**{**SIZES, "vocab_size": len(vocabulary), **peculiar, **settings})).save_pretrained(folder)
-    return folder

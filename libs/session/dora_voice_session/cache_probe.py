@@ -88,9 +88,13 @@ def _keeps_every_token(forward: Forward, tokens: Sequence[int]) -> bool:
 
 
 def _goes_on_correctly(forward: Forward, tokens: Sequence[int]) -> bool:
-    """Whether a text in two steps, with another text in between, gives the logits of the text in one."""
-    start, end = tokens[:PROBE_START], tokens[PROBE_START:]
+    """Whether a text in two steps gives the logits of the text in one."""
     expected = forward.extend(forward.new_cache(), tokens).float()
+    return goes_on_as(expected, forward, tokens[:PROBE_START], tokens[PROBE_START:])
+
+
+def goes_on_as(expected: Any, forward: Forward, start: Sequence[int], end: Sequence[int]) -> bool:
+    """Whether `start`, and then `end`, give the expected logits, with another text in between."""
     cache = forward.new_cache()
     forward.extend(cache, start)
     forgetful = forward.extend(forward.new_cache(), end).float()

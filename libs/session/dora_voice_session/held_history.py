@@ -132,16 +132,19 @@ class HeldHistory:
 
         A system message, allowed only as the very first, becomes the session's system prompt.
         """
+        self._capabilities.check_parts(messages)
         self._history.add(messages, is_open=is_open, turn_id=turn_id, new_id=new_id)
 
     def revise(self, messages: Sequence[ChatMessage], turn_id: int, *, is_open: bool = False) -> bool:
         """Puts a better guess in place of what was said in a turn so far. False if that was closed or answered."""
+        self._capabilities.check_parts(messages)
         is_revised = self._history.revise(messages, turn_id, is_open=is_open)
         self._crop_to_history()
         return is_revised
 
     def edit(self, messages: Sequence[ChatMessage], *, new_id: int | None = None) -> None:
         """Replaces the history. What the two have in common at the beginning stays computed. Raises RefusedError."""
+        self._capabilities.check_parts(messages)
         with self._unchanged_if_refused():
             self._history.edit(messages, new_id=new_id)
             self._forget_snapshot("the history was edited since")

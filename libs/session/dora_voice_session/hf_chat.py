@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dora_voice_session.model import TemplateMessage
+from dora_voice_session.picture_token import MARK, MARK_BEGIN, key_of, mark
+from dora_voice_session.schema import MediaPart
 
 if TYPE_CHECKING:  # they import torch
     from dora_voice_session.cache_probe import CacheSize
@@ -50,6 +53,12 @@ class HfModel:
         self.template_switches: frozenset[str] = frozenset(
             switch for switch in TEMPLATE_SWITCHES if switch in str(tokenizer.chat_template)
         )
+        self.takes_pictures: bool = forward.vision is not None
+        self.limits_slices: bool = forward.vision is not None and forward.vision.limits_slices
+        if forward.vision is not None:
+            self.special_texts += (forward.vision.placeholder, MARK_BEGIN)
+        self._pictures: WeakValueDictionary[str, MediaPart] = WeakValueDictionary()
+        """What marks in rendered texts stand for, by key: those that some history has."""
         self._tokenizer = tokenizer
         self._forward = forward
         self._cache_size = cache_size
@@ -76,19 +85,37 @@ class HfModel:
         add_generation_prompt: goes on to where the model's reply begins.
         switches: see `template_switches`. A voice doesn't think aloud, unless `enable_thinking` says so.
         """
-        return self._tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
+        vision = self._forward.vision
+        text = self._tokenizer.apply_chat_template(
+            [dict(message) if vision is None else vision.for_template(message) for message in messages],
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
             **{"enable_thinking": False, **switches},
         )
+        return text if vision is None else self._marked(text, vision.placeholder, messages)
 
     def tokenize(self, text: str) -> list[int]:
-        return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        """What `render` has put in the place of a picture becomes the tokens of that."""
+        vision, tokens = self._forward.vision, []
+        for i, piece in enumerate([text] if vision is None else MARK.split(text)):
+            if vision is not None and i % 2:
+                tokens += vision.tokens(self._pictures[piece])
+            else:
+                tokens += self._tokenizer(piece, add_special_tokens=False)["input_ids"]
+        return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of the tokens, without control tokens; torn characters come out as U+FFFD."""
         return self._tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _marked(self, text: str, placeholder: str, messages: Sequence[TemplateMessage]) -> str:
+        """With marks in the place of the placeholders, so that texts with different pictures are different."""
+        pictures = [part for each in messages for part in each["content"] if isinstance(part, MediaPart)]
+        first, *others = text.split(placeholder)
+        if len(others) != len(pictures):
+            raise ValueError(f"it has {len(others)} times {placeholder!r} for {len(pictures)} pictures")
+        self._pictures.update((key_of(picture), picture) for picture in pictures)
+        return first + "".join(mark(picture) + other for picture, other in zip(pictures, others, strict=True))
 
     # Cache
 

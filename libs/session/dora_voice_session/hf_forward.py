@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from dora_voice_session.hf_vision import Vision
 from dora_voice_session.kv_cache import BlockCache, ForeignCache
+from dora_voice_session.picture_token import PictureToken
 
 
 class Forward:
@@ -20,6 +22,8 @@ class Forward:
         """
         self.model = model
         self.can_crop = can_crop
+        self.vision: Vision | None = None
+        """What the model sees, if it takes pictures."""
         self._takes_slices = takes_slices
         self._arguments = _arguments(model)
 
@@ -35,15 +39,20 @@ class Forward:
         return self._extend_once(cache, tokens)
 
     def _extend_once(self, cache: Any, tokens: Sequence[int]) -> Any:
-        import torch
-
-        token_ids = torch.tensor([list(tokens)], device=self.model.device)
+        inputs = self._inputs(tokens)
         if self.can_crop:
-            return self.model(token_ids, cache=cache, **self._arguments).logits[0, -1]
-        output = self.model(token_ids, cache=cache.state, **self._arguments)
+            return self.model(**inputs, cache=cache, **self._arguments).logits[0, -1]
+        output = self.model(**inputs, cache=cache.state, **self._arguments)
         cache.state = getattr(output, "cache", None)
         cache.length += len(tokens)
         return output.logits[0, -1]
+
+    def _inputs(self, tokens: Sequence[int]) -> dict[str, Any]:
+        import torch
+
+        if self.vision is not None and any(isinstance(token, PictureToken) for token in tokens):
+            return {"inputs_embeds": self.vision.embed(tokens)}
+        return {"input_ids": torch.tensor([list(tokens)], device=self.model.device)}
 
 
 def _arguments(model: Any) -> dict[str, Any]:

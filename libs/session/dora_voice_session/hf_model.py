@@ -1,4 +1,4 @@
-"""Loads a transformers causal language model and its tokenizer, from a folder or the hub, and picks what is fast.
+"""Loads a language model of transformers and its tokenizer, from a folder or the hub, and picks what is fast.
 
 Prefill is transformers' own code of the model, and so is decoding in `bf16` and `fp32`. In `int4`, single tokens go
 through packed weights: a Llama's through `llama_decoder.py` instead of transformers, others' through transformers with
@@ -21,6 +21,7 @@ from dora_voice_session.cpu_speed import (
     wait_passively,
 )
 from dora_voice_session.hf_chat import HfModel, NumberFormat
+from dora_voice_session.hf_vision import Vision
 
 if TYPE_CHECKING:  # they import torch
     from dora_voice_session.hf_forward import Forward
@@ -32,6 +33,8 @@ Dtype = Literal["auto", "fp32", "bf16", "int4"]
 Device = Literal["auto", "cpu", "cuda"]
 DecoderSetting = Literal["auto", "transformers"]
 
+FOR_FILMS = "num2words and, of the same build as torch, torchvision"
+"""What transformers needs for processors that are for films, too, even where only pictures come."""
 MEASURED_TOKENS = (1, 4, 8, 16, SLICE_TOKENS)
 """That may go through a Llama's packed weights at once."""
 
@@ -43,7 +46,9 @@ def load(
     threads: int = 0,
     decoder: DecoderSetting = "auto",
 ) -> HfModel:
-    """Loads a causal language model and its tokenizer from a local folder or by hub id, and warms it up.
+    """Loads a language model and its tokenizer from a local folder or by hub id, and warms it up.
+
+    It takes pictures if it is one that transformers knows as made for that alone (`AutoModelForImageTextToText`).
 
     dtype: `int4` decodes in 4 bits on the CPU, and prefills in 4 bits or bf16, whatever is faster.
         `auto` is bf16 on a GPU; on the CPU int4 if the layers' weights are 4-bit numbers already, else the faster of
@@ -57,16 +62,23 @@ def load(
     _check(dtype, device, threads, decoder)
     wait_passively()
     import torch
-    from transformers import AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     place = _find_device(device, dtype)
     torch.set_num_threads(threads or cores())
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path, local_files_only=Path(name_or_path).is_dir())
+    is_local = Path(name_or_path).is_dir()
+    config = AutoConfig.from_pretrained(name_or_path, local_files_only=is_local)
+    processor = _read_processor(name_or_path) if _is_for_pictures(config) else None
+    if processor is None:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path, local_files_only=is_local)
+    else:
+        tokenizer = processor.tokenizer
+        tokenizer.chat_template = processor.chat_template or tokenizer.chat_template
     if not tokenizer.chat_template:
         raise ValueError("its tokenizer has no chat template: expected a chat (instruct) model")
-    loaded = _load_model(name_or_path, tokenizer, dtype, place, decoder)
+    loaded = _load_model(name_or_path, tokenizer, processor, dtype, place, decoder)
     loaded.extend(loaded.new_cache(), [0])
     if place == "cpu" and not threads:
         set_fewest_fast_threads(_one_token_decoder(loaded))
@@ -99,29 +111,62 @@ def _find_device(device: Device, dtype: Dtype) -> str:
     return place
 
 
-def _load_model(name_or_path: str, tokenizer: Any, dtype: Dtype, place: str, decoder: DecoderSetting) -> HfModel:
+def _load_model(
+    name_or_path: str, tokenizer: Any, processor: Any | None, dtype: Dtype, place: str, decoder: DecoderSetting
+) -> HfModel:
     import torch
 
     from dora_voice_session.cache_probe import find_forward, measure_cache, probe_tokens
+    from dora_voice_session.picture_probe import check_pictures
 
+    read = partial(_read, name_or_path, takes_pictures=processor is not None)
     # Packing and choosing need the weights as they are stored: narrower formats have rounded 4-bit numbers away.
-    stored = _read(name_or_path, "auto") if place == "cpu" and dtype in ("auto", "int4") else None
+    stored = read("auto") if place == "cpu" and dtype in ("auto", "int4") else None
     chosen = _fastest(stored) if dtype == "auto" else dtype
     wanted = torch.float32 if chosen == "fp32" else torch.bfloat16
-    model = stored if stored is not None and stored.dtype == wanted else _read(name_or_path, wanted)
-    tokens = probe_tokens(lambda text: tokenizer(text, add_special_tokens=False)["input_ids"])
+    model = stored if stored is not None and stored.dtype == wanted else read(wanted)
+
+    def tokenize(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    tokens = probe_tokens(tokenize)
     forward = find_forward(model.to(place), tokens)
     cache_size = measure_cache(forward, tokens)
+    if processor is not None:
+        forward.vision = Vision(model, processor)
+        check_pictures(forward, forward.vision, tokenize)
     llama = _pack(forward, stored, decoder) if chosen == "int4" else None
     return HfModel(forward, tokenizer, dtype=chosen, cache_size=cache_size, llama=llama)
 
 
-def _read(name_or_path: str, dtype: Any) -> Any:
-    """dtype: torch's, or `auto` for the one it is stored in."""
-    from transformers import AutoModelForCausalLM
+def _is_for_pictures(config: Any) -> bool:
+    """Whether transformers has this model for pictures and text, and not for text alone."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
+    return type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING
+
+
+def _read_processor(name_or_path: str) -> Any:
+    from transformers import AutoProcessor
+
+    try:
+        processor = AutoProcessor.from_pretrained(name_or_path, local_files_only=Path(name_or_path).is_dir())
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"its processor can't be loaded: {error}. Those that take films, too, need {FOR_FILMS}"
+        ) from error
+    if not hasattr(processor, "image_processor") or not hasattr(processor, "image_token_id"):
+        raise ValueError(f"its processor, {type(processor).__name__}, has no token for pictures: expected one with it")
+    return processor
+
+
+def _read(name_or_path: str, dtype: Any, *, takes_pictures: bool) -> Any:
+    """dtype: torch's, or `auto` for the one it is stored in."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    kind = AutoModelForImageTextToText if takes_pictures else AutoModelForCausalLM
     is_local = Path(name_or_path).is_dir()
-    return AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype, local_files_only=is_local).eval()
+    return kind.from_pretrained(name_or_path, dtype=dtype, local_files_only=is_local).eval()
 
 
 def _fastest(stored: Any | None) -> NumberFormat:

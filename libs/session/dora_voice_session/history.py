@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dora_voice_session.refused import RefusedError
-from dora_voice_session.schema import ChatMessage, Generation, SessionSettings, StreamingConfig, StreamingRequest
+from dora_voice_session.schema import (
+    ChatMessage,
+    Generation,
+    MediaPart,
+    SessionSettings,
+    StreamingConfig,
+    StreamingRequest,
+)
 from dora_voice_session.turns import Turn, Turns
 
 
@@ -52,7 +59,7 @@ class History:
         """Adds the request's messages, unless it is the one that was interrupted. Its options go with its turn."""
         if request == self.unfinished:
             return
-        self.add(request.messages, is_open=is_open, new_id=new_id)
+        self.add(_with_slices(request), is_open=is_open, new_id=new_id)
         self.unfinished = request
         if self.turns.last is not None:
             self.turns.last.request = request
@@ -131,3 +138,22 @@ def merged(settings: Generation, asked: Generation | None) -> Generation:
     """The settings, but for those that were asked for."""
     given = {name: getattr(asked, name) for name in asked.model_fields_set} if asked else {}
     return settings.model_copy(update=given)
+
+
+def _with_slices(request: StreamingRequest) -> list[ChatMessage]:
+    """Its messages, in which each picture bears what the request says about all."""
+    if "image" not in request.model_fields_set:
+        return request.messages
+    default = {"max_slice_nums": request.image.max_slice_nums}
+    return [
+        message
+        if isinstance(message.content, str)
+        else ChatMessage(
+            role=message.role,
+            content=[
+                part.model_copy(update=default) if isinstance(part, MediaPart) and not part.max_slice_nums else part
+                for part in message.content
+            ],
+        )
+        for message in request.messages
+    ]

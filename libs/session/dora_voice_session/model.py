@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-TemplateMessage = Mapping[str, str]
-"""`role` and `content`, as chat templates take them."""
+from dora_voice_session.schema import Part
+
+
+class TemplateMessage(TypedDict):
+    """As chat templates take them."""
+
+    role: str
+    content: str | list[Part]
+    """Text alone, or texts and pictures in their order."""
 
 
 class Model(Protocol):
-    """A causal language model. What a cache is, only the model knows."""
+    """A causal language model. What a cache is, only the model knows.
+
+    A token is its number in the vocabulary, or a `PictureToken` if the model takes pictures.
+    """
 
     can_crop: bool
     """Whether its caches can go back. Others (sliding window, recurrent) are replayed from the tokens."""
@@ -66,6 +76,9 @@ class ChatModel(Model, Protocol):
     """Longest text in tokens, if the model has a limit."""
     template_switches: frozenset[str]
     """Which of `enable_thinking` and `use_tts_template` the chat template knows."""
+    takes_pictures: bool
+    limits_slices: bool
+    """Whether a picture's `max_slice_nums` holds."""
 
     def render(
         self, messages: Sequence[TemplateMessage], *, add_generation_prompt: bool = True, **switches: bool

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Literal
+import hashlib
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 
 REPLY_RATE_HZ = 24_000
 LONGEST_ID = 256
@@ -56,6 +57,18 @@ class MediaPart(Document):
         default="file", description="of sound: a file of any usual format, or mono PCM: float32 or int16, little-endian"
     )
     sample_rate: int = Field(default=16_000, ge=8_000, le=192_000, description="of PCM, samples per second, Hz")
+    max_slice_nums: int | None = Field(
+        default=None, ge=1, description="of an image; null: what the request's `image` says"
+    )
+    _digest: str = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        self._digest = hashlib.sha256(self.data.encode()).hexdigest()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `data`, hexadecimal: other data, another one."""
+        return self._digest
 
 
 Part = Annotated[TextPart | MediaPart, Field(discriminator="type")]

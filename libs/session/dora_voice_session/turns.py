@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dora_voice.heard import heard_of
+from dora_voice_session.model import TemplateMessage
 from dora_voice_session.refused import RefusedError
-from dora_voice_session.schema import ChatMessage, StreamingRequest
+from dora_voice_session.schema import ChatMessage, Part, StreamingRequest, TextPart
 
 
 @dataclass(slots=True, eq=False)
@@ -156,7 +157,7 @@ class Turns:
         """How many turns are older than this one."""
         return next(i for i, other in enumerate(self._turns) if other is turn)
 
-    def messages(self, until: Turn | None = None) -> list[dict[str, str]]:
+    def messages(self, until: Turn | None = None) -> list[TemplateMessage]:
         """Role and content of everything that was said, up to what was said to the model in turn `until`.
 
         Roles alternate, as most templates demand: what follows a reply of which nothing was heard, or none at
@@ -175,8 +176,25 @@ class Turns:
                 joined[-1] = _joined(joined[-1], message, " ")
             else:
                 joined.append(message)
-        return [{"role": message.role, "content": message.text} for message in joined]
+        return [{"role": message.role, "content": _content(message)} for message in joined]
 
 
 def _joined(message: ChatMessage, more: ChatMessage, between: str) -> ChatMessage:
-    return ChatMessage(role=message.role, content=message.text + between + more.text)
+    text = [TextPart(type="text", text=between)] if between else []
+    return ChatMessage(role=message.role, content=[*_parts(message), *text, *_parts(more)])
+
+
+def _content(message: ChatMessage) -> str | list[Part]:
+    """Text alone in one piece; else parts in their order, with no two texts next to each other."""
+    parts: list[Part] = []
+    for part in _parts(message):
+        if isinstance(part, TextPart) and parts and isinstance(parts[-1], TextPart):
+            parts[-1] = TextPart(type="text", text=parts[-1].text + part.text)
+        else:
+            parts.append(part)
+    return message.text if all(isinstance(part, TextPart) for part in parts) else parts
+
+
+def _parts(message: ChatMessage) -> list[Part]:
+    content = message.content
+    return [TextPart(type="text", text=content)] if isinstance(content, str) else content

@@ -28,6 +28,8 @@ class FakeModel:
     most_positions: int | None = None
     can_crop: bool = True
     template_switches: frozenset[str] = frozenset()
+    takes_pictures: bool = False
+    limits_slices: bool = False
 
     def __init__(self) -> None:
         self._words: list[str] = []

@@ -30,8 +30,8 @@ class LlmStage:
 
     def started(self, surroundings: Surroundings) -> None:
         can_speak = "text" in surroundings.wired_outputs
-        speaking = {"generate_audio"} if can_speak else set()
-        able = Capabilities(self._service.name, self._service.model.template_switches | speaking)
+        speaking = ["generate_audio"] if can_speak else []
+        able = Capabilities.of(self._service.model, self._service.name, speaking)
         pool = SessionPool(
             self._service.model,
             self._service.limits,
