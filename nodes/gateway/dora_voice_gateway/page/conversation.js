@@ -96,6 +96,7 @@ export class Conversation {
     this.#typed = [];
     this.#gone.clear();
     this.#floor = 0;
+    this.#dropped = null;
   }
 
   #wait(position) {
@@ -105,8 +106,8 @@ export class Conversation {
 
   #start({ segment_id: segmentId, continues }, now) {
     this.turns = this.turns.filter((turn) => turn.rejected === null);
-    const begun = this.#bySegment.get(continues) ?? (this.#dropped?.segmentId === continues ? this.#dropped : null);
-    const turn = new Turn(this.#session, { text: begun?.text, now });
+    const isRest = continues !== undefined && this.#dropped?.segmentId === continues;
+    const turn = new Turn(this.#session, { text: isRest ? this.#dropped.text : "", now });
     this.#bySegment.set(segmentId, turn);
     this.#add(turn);
   }

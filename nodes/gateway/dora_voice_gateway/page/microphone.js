@@ -29,7 +29,7 @@ export class Microphone {
 
   /** Rejects with a DOMException whose name says why: none there, refused, or a page without https. */
   async start() {
-    if (!navigator.mediaDevices) throw new DOMException("no microphones here", "SecurityError");
+    if (!window.isSecureContext) throw new DOMException("no microphones here", "SecurityError");
     const stream = await navigator.mediaDevices.getUserMedia(CONSTRAINTS);
     this.#source = await this.#connected(stream);
     this.#stream = stream;

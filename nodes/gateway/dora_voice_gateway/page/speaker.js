@@ -7,9 +7,9 @@ export class Speaker {
   #worklet;
   #samples = new Float32Array(512);
 
-  /** Rejects where the browser has no audio worklets, as on a page without https. */
+  /** Rejects with a SecurityError on a page without https: browsers have no audio worklets there. */
   static async open(onEvent) {
-    if (!window.AudioWorkletNode) throw new DOMException("no audio worklets here", "SecurityError");
+    if (!window.isSecureContext) throw new DOMException("no audio worklets here", "SecurityError");
     const context = new AudioContext({ sampleRate: RATE_HZ, latencyHint: "interactive" });
     await context.audioWorklet.addModule(new URL("playback-worklet.js", import.meta.url));
     return new Speaker(context, onEvent);

@@ -1,0 +1,141 @@
+"""A gateway that says on its WebSocket what a test tells it to."""
+
+import asyncio
+import json
+import struct
+import threading
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import FileResponse
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocketDisconnect
+
+PAGE = Path(__file__).parents[2] / "nodes/gateway/dora_voice_gateway/page"
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
+FIN, SPECULATIVE = 1, 2
+PATIENCE_S = 30
+
+
+class PageServer:
+    """Use it as a context. `welcome` is what it answers to `begin`; without `token` it lets everybody in."""
+
+    def __init__(self, token=None):
+        self.welcome = [{"type": "ready", "session_id": "a", "output_sample_rate": 24000}]
+        self.token = token
+        self.received = []
+        self.audio_bytes = 0
+        self._changed = threading.Condition()
+        self._socket = None
+        routes = [
+            Route("/", self._index),
+            Mount("/page", StaticFiles(directory=PAGE)),
+            Mount("/test", StaticFiles(directory=Path(__file__).with_name("page"))),
+            WebSocketRoute("/ws/voice", self._voice),
+        ]
+        config = uvicorn.Config(Starlette(routes=routes), port=0, lifespan="off", log_level="warning")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        self._wait(lambda: self._server.started)
+        self.port = self._server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/"
+        return self
+
+    def __exit__(self, *_):
+        self._server.force_exit = self._server.should_exit = True
+        self._thread.join()
+
+    def say(self, *messages):
+        for message in messages:
+            self._do(self._socket.send_text(json.dumps(message)))
+
+    def verb(self, verb, segment_id):
+        self.say({"type": verb, "segment_id": segment_id})
+
+    def play(self, segment_id, samples, flags=0, text_end=0):
+        """In pieces of 20 ms, the last one with `flags`."""
+        pieces = [samples[start : start + 480] for start in range(0, len(samples), 480)] or [samples]
+        all_flags = [flags & SPECULATIVE] * (len(pieces) - 1) + [flags]
+        self._do(
+            self._send_all(
+                struct.pack("<QII", segment_id, piece_flags, text_end) + piece.astype("<f4").tobytes()
+                for piece, piece_flags in zip(pieces, all_flags, strict=True)
+            )
+        )
+
+    def hang_up(self, code=1000):
+        self._do(self._socket.close(code))
+
+    def expect(self, **values):
+        """The first message received that has these values, once it is there; it is taken."""
+
+        def found():
+            return next((one for one in self.received if values.items() <= one.items()), None)
+
+        self._wait(found)
+        message = found()
+        self.received.remove(message)
+        return message
+
+    def expect_audio(self, at_least_bytes):
+        self._wait(lambda: self.audio_bytes >= at_least_bytes)
+
+    def _run(self):
+        self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(self._serve())
+
+    async def _serve(self):
+        serving = asyncio.ensure_future(self._server.serve())
+        while not (self._server.started or serving.done()):
+            await asyncio.sleep(0.01)
+        self._tell()
+        await serving
+
+    async def _index(self, _request):
+        return FileResponse(PAGE / "index.html", headers={"Content-Security-Policy": POLICY})
+
+    async def _voice(self, socket):
+        await socket.accept()
+        if self.token and socket.query_params.get("token") != self.token:
+            await socket.send_text(json.dumps({"type": "error", "code": "unauthorized", "error": "wrong token"}))
+            await socket.close(4401)
+            return
+        try:
+            while True:
+                await self._take(socket, await socket.receive())
+        except (WebSocketDisconnect, RuntimeError):
+            return
+
+    async def _take(self, socket, frame):
+        if frame["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect
+        if frame.get("bytes"):
+            self.audio_bytes += len(frame["bytes"])
+        else:
+            message = json.loads(frame["text"])
+            if message["type"] == "begin":
+                self._socket = socket
+                for answer in self.welcome:
+                    await socket.send_text(json.dumps(answer))
+            self.received.append(message)
+        self._tell()
+
+    async def _send_all(self, frames):
+        for frame in frames:
+            await self._socket.send_bytes(frame)
+
+    def _do(self, coroutine):
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
+
+    def _tell(self):
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wait(self, condition):
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE_S), self.received[-5:]
