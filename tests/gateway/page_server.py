@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import struct
 import threading
 from pathlib import Path
@@ -28,22 +29,21 @@ class PageServer:
         self.received = []
         self.audio_bytes = 0
         self._changed = threading.Condition()
-        self._socket = None
+        self._client = None
         routes = [
             Route("/", self._index),
             Mount("/page", StaticFiles(directory=PAGE)),
             Mount("/test", StaticFiles(directory=Path(__file__).with_name("page"))),
             WebSocketRoute("/ws/voice", self._voice),
         ]
-        config = uvicorn.Config(Starlette(routes=routes), port=0, lifespan="off", log_level="warning")
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._run)
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.port = listening.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/"
+        self._server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), lifespan="off", log_level="warning"))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
 
     def __enter__(self):
         self._thread.start()
-        self._wait(lambda: self._server.started)
-        self.port = self._server.servers[0].sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/"
         return self
 
     def __exit__(self, *_):
@@ -52,7 +52,7 @@ class PageServer:
 
     def say(self, *messages):
         for message in messages:
-            self._do(self._socket.send_text(json.dumps(message)))
+            self._do(self._client.send_text(json.dumps(message)))
 
     def verb(self, verb, segment_id):
         self.say({"type": verb, "segment_id": segment_id})
@@ -69,7 +69,7 @@ class PageServer:
         )
 
     def hang_up(self, code=1000):
-        self._do(self._socket.close(code))
+        self._do(self._client.close(code))
 
     def expect(self, **values):
         """The first message received that has these values, once it is there; it is taken."""
@@ -85,33 +85,23 @@ class PageServer:
     def expect_audio(self, at_least_bytes):
         self._wait(lambda: self.audio_bytes >= at_least_bytes)
 
-    def _run(self):
-        self._loop = asyncio.new_event_loop()
-        self._loop.run_until_complete(self._serve())
-
-    async def _serve(self):
-        serving = asyncio.ensure_future(self._server.serve())
-        while not (self._server.started or serving.done()):
-            await asyncio.sleep(0.01)
-        self._tell()
-        await serving
-
     async def _index(self, _request):
         return FileResponse(PAGE / "index.html", headers={"Content-Security-Policy": POLICY})
 
-    async def _voice(self, socket):
-        await socket.accept()
-        if self.token and socket.query_params.get("token") != self.token:
-            await socket.send_text(json.dumps({"type": "error", "code": "unauthorized", "error": "wrong token"}))
-            await socket.close(4401)
+    async def _voice(self, client):
+        self._loop = asyncio.get_running_loop()
+        await client.accept()
+        if self.token and client.query_params.get("token") != self.token:
+            await client.send_text(json.dumps({"type": "error", "code": "unauthorized", "error": "wrong token"}))
+            await client.close(4401)
             return
         try:
             while True:
-                await self._take(socket, await socket.receive())
+                await self._take(client, await client.receive())
         except (WebSocketDisconnect, RuntimeError):
             return
 
-    async def _take(self, socket, frame):
+    async def _take(self, client, frame):
         if frame["type"] == "websocket.disconnect":
             raise WebSocketDisconnect
         if frame.get("bytes"):
@@ -119,15 +109,15 @@ class PageServer:
         else:
             message = json.loads(frame["text"])
             if message["type"] == "begin":
-                self._socket = socket
+                self._client = client
                 for answer in self.welcome:
-                    await socket.send_text(json.dumps(answer))
+                    await client.send_text(json.dumps(answer))
             self.received.append(message)
         self._tell()
 
     async def _send_all(self, frames):
         for frame in frames:
-            await self._socket.send_bytes(frame)
+            await self._client.send_bytes(frame)
 
     def _do(self, coroutine):
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)

@@ -4,7 +4,7 @@
 import { audioPiece } from "./audio-piece.js";
 import { Conversation } from "./conversation.js";
 import { Microphone } from "./microphone.js";
-import { Connection, useToken } from "./socket.js";
+import { Connection, UNAUTHORIZED, useToken } from "./socket.js";
 import { Speaker, levelOf } from "./speaker.js";
 import { View } from "./view.js";
 import { VoiceActivity } from "./voice-activity.js";
@@ -34,6 +34,7 @@ const actions = {
 };
 let speaker = null;
 let microphoneDb = SILENT_DB;
+let hasChanged = false;
 let isDrawing = false;
 let isStarting = false;
 
@@ -74,23 +75,20 @@ function keyPressed(event) {
   toggleMicrophone();
 }
 
+/** Whatever it is now, the session is over. */
 function connectionChanged(state, retryMs) {
-  if (state === "connecting") conversation.connection = state;
-  else lost(state, retryMs);
-  draw();
-}
-
-function lost(state, retryMs) {
   conversation.disconnected(state);
   speaker?.control("flush", ALL);
-  problem("connection", state, retryMs);
+  if (state !== "connecting") problem("connection", state, retryMs);
+  draw();
 }
 
 function received(message) {
   conversation.receive(message, performance.now());
   if (message.type === "ready") begun();
-  else if (message.type === "ended") lost("ended");
-  else if (message.type === "error") problem("server", "server", `${message.error} (${message.code})`);
+  else if (message.type === "ended") connectionChanged("ended");
+  else if (message.type === "queued") solved("connection");
+  else if (message.type === "error" && message.code !== UNAUTHORIZED) problem("server", "server", `${message.error} (${message.code})`);
   else speaker?.control(message.type, message.segment_id);
   draw();
 }
@@ -120,7 +118,7 @@ function heardFromUser(samples) {
   microphoneDb = microphone.isOn ? levelOf(samples) : SILENT_DB;
   if (voiceActivity.isVoice(microphoneDb)) conversation.voice(performance.now());
   if (!connection.sendAudio(samples)) problem("network", "slow");
-  draw();
+  drawLevels();
 }
 
 async function toggleMicrophone() {
@@ -139,7 +137,8 @@ async function startMicrophone() {
     solved("microphone");
     if (connection.rateHz !== microphone.rateHz || conversation.connection === "ended") connection.open(microphone.rateHz);
   } catch (error) {
-    problem("microphone", MICROPHONE_PROBLEMS[error.name] ?? "microphoneFailed");
+    const kind = MICROPHONE_PROBLEMS[error.name] ?? "microphoneFailed";
+    problem(kind === "insecure" ? "sound" : "microphone", kind); // both fail for the same reason, told once
   }
 }
 
@@ -193,15 +192,21 @@ function solved(where) {
   draw();
 }
 
-/** Once per frame, however much has happened. */
 function draw() {
+  hasChanged = true;
+  drawLevels();
+}
+
+/** Once per frame, however much has happened. */
+function drawLevels() {
   if (isDrawing) return;
   isDrawing = true;
   requestAnimationFrame(() => {
     isDrawing = false;
-    view.render(conversation, [...problems.values()], actions);
+    if (hasChanged) view.render(conversation, [...problems.values()], actions);
+    hasChanged = false;
     const isSpeaking = conversation.state === "speaking";
     view.levels(microphone.isOn ? microphoneDb : SILENT_DB, isSpeaking ? speaker.level : SILENT_DB);
-    if (isSpeaking) draw(); // the level moves
+    if (isSpeaking) drawLevels();
   });
 }

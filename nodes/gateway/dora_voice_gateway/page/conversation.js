@@ -133,6 +133,7 @@ export class Conversation {
   #flush(segmentId) {
     this.#floor = Math.max(this.#floor, segmentId);
     for (const [older, turn] of this.#bySegment) if (older < segmentId) turn.interrupt();
+    for (const older of this.#gone) if (older < segmentId) this.#gone.delete(older);
   }
 
   #drop(segmentId) {

@@ -31,7 +31,12 @@ export class Microphone {
   async start() {
     if (!window.isSecureContext) throw new DOMException("no microphones here", "SecurityError");
     const stream = await navigator.mediaDevices.getUserMedia(CONSTRAINTS);
-    this.#source = await this.#connected(stream);
+    try {
+      this.#source = await this.#connected(stream);
+    } catch (error) {
+      release(stream);
+      throw error;
+    }
     this.#stream = stream;
     this.#silence = 0;
     stream.getAudioTracks()[0].onended = () => this.#onLost();
@@ -40,7 +45,7 @@ export class Microphone {
 
   stop() {
     this.#source.disconnect();
-    for (const track of this.#stream.getTracks()) track.stop();
+    release(this.#stream);
     this.#stream = null;
     this.#silence = PIECES_OF_SILENCE;
   }
@@ -76,4 +81,8 @@ export class Microphone {
     if (!this.isOn && --this.#silence < 0) this.#context.suspend();
     else this.#onPiece(samples);
   }
+}
+
+function release(stream) {
+  for (const track of stream.getTracks()) track.stop();
 }

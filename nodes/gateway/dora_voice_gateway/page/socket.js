@@ -5,6 +5,7 @@ const LONGEST_RETRY_MS = 10_000;
 const OPENING_MS = 10_000;
 const MOST_BUFFERED_BYTES = 256_000; // 4 s of a microphone: what would come later than that is of no use
 const REFUSED = [1008, 4401]; // close codes: policy, and our own for a wrong token
+export const UNAUTHORIZED = "unauthorized";
 
 export class Connection {
   #socket = null;
@@ -65,7 +66,7 @@ export class Connection {
     }
     this.#onMessage(message);
     if (message.type === "ended") this.#forget();
-    if (message.type === "error" && message.code === "unauthorized") this.#closed(REFUSED[0]);
+    if (message.type === "error" && message.code === UNAUTHORIZED) this.#closed(REFUSED[0]);
   }
 
   #closed(code) {

@@ -1,17 +1,22 @@
 // One exchange as it is shown.
 
+import { RATE_HZ } from "./playback.js";
+
 export class TurnView {
   #user = element("p", "user");
   #reply = element("p", "reply");
   #said = element("span");
   #cut = element("s");
   #marks = element("p", "marks");
+  #latency = element("span");
+  #interruption = element("span", "interruption");
   #session = element("p", "session");
 
   constructor(turn, isFirstOfSession) {
     this.turn = turn;
     this.element = element("li", "turn");
     this.#reply.append(this.#said, this.#cut);
+    this.#marks.append(this.#latency, this.#interruption);
     for (const words of [this.#user, this.#reply]) words.dir = "auto";
     if (isFirstOfSession) this.element.append(this.#session);
     this.element.append(this.#user, this.#reply, this.#marks);
@@ -25,8 +30,8 @@ export class TurnView {
     this.#user.classList.toggle("guess", turn.isGuess);
     this.#user.classList.toggle("not-understood", turn.rejected !== null || Boolean(turn.error));
     this.#renderReply(words);
-    show(this.#marks, marksOf(turn, words).join(" · "));
-    this.#marks.classList.toggle("interrupted", turn.isInterrupted);
+    show(this.#latency, latencyText(turn, words));
+    show(this.#interruption, interruptionText(turn, words));
   }
 
   /** Before the commit there is no reply: its question may still be dropped. */
@@ -47,15 +52,16 @@ function userText(turn, words) {
   return turn.text || (turn.isGuess ? "…" : "");
 }
 
-function marksOf(turn, words) {
-  const marks = [];
-  if (turn.isInterrupted) {
-    const samples = turn.heard?.samples;
-    marks.push(samples ? words.interruptedAfter(samples / 24) : words.interrupted);
-  }
-  if (turn.answeredAfterMs !== null) marks.push(words.answeredAfter(turn.answeredAfterMs));
-  if (turn.serverMs !== null) marks.push(words.serverTook(turn.serverMs));
-  return marks;
+function latencyText(turn, words) {
+  const parts = [];
+  if (turn.answeredAfterMs !== null) parts.push(words.answeredAfter(turn.answeredAfterMs));
+  if (turn.serverMs !== null) parts.push(words.serverTook(turn.serverMs));
+  return parts.join(" · ");
+}
+
+function interruptionText(turn, words) {
+  if (!turn.isInterrupted) return "";
+  return turn.heard?.samples ? words.interruptedAfter((1000 * turn.heard.samples) / RATE_HZ) : words.interrupted;
 }
 
 function element(name, className = "") {

@@ -10,8 +10,14 @@ export class View {
   #turns = new Map();
   #announced = new Map(); // how much of a turn a screen reader was told: 1 the question, 2 the reply
   #problems = "";
+  #followsEnd = true; // until the user scrolls back
 
   constructor(words) {
+    const box = $("conversation");
+    box.addEventListener("scroll", () => {
+      this.#followsEnd = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_THE_END_PX;
+    });
+    new ResizeObserver(() => this.#follow()).observe(box);
     this.speak(words);
   }
 
@@ -41,14 +47,15 @@ export class View {
     setLevel($("reply-level"), replyDb);
   }
 
-  #renderState({ state, position, isMicrophoneOn }) {
+  #renderState({ state, connection, position, isMicrophoneOn }) {
     const words = this.words.states[state];
     const shown = typeof words === "function" ? words(position) : words;
     if ($("state").textContent !== shown) $("state").textContent = shown;
     document.body.dataset.state = state;
-    $("talk").ariaPressed = String(isMicrophoneOn);
+    $("talk").classList.toggle("on", isMicrophoneOn);
     $("talk-words").textContent = isMicrophoneOn ? this.words.stopTalking : this.words.startTalking;
     $("stop").disabled = !["thinking", "speaking", "paused"].includes(state);
+    $("send").disabled = connection !== "ready";
     $("token-form").hidden = state !== "refused";
   }
 
@@ -64,17 +71,17 @@ export class View {
     const words = this.words.problems[kind];
     const [what, advice] = typeof words === "function" ? words(argument) : words;
     const line = document.createElement("p");
+    const text = document.createElement("span");
     const title = document.createElement("strong");
     title.textContent = what;
-    line.append(title, ` ${advice || argument}`);
+    text.append(title, ` ${advice || argument}`);
+    line.append(text);
     if (action) line.append(button(this.words[action.name], action.run));
     return line;
   }
 
   #renderTurns(turns) {
     const list = $("turns");
-    const box = $("conversation");
-    const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_THE_END_PX;
     $("hint").hidden = turns.length > 0;
     for (const [turn, view] of this.#turns) if (!turns.includes(turn)) this.#forget(turn, view);
     turns.forEach((turn, index) => {
@@ -82,7 +89,11 @@ export class View {
       this.#turns.get(turn).render(this.words);
       this.#announce(turn);
     });
-    if (isAtEnd) box.scrollTop = box.scrollHeight;
+    this.#follow();
+  }
+
+  #follow() {
+    if (this.#followsEnd) $("conversation").scrollTop = $("conversation").scrollHeight;
   }
 
   #show(turn, list, isFirstOfSession) {
