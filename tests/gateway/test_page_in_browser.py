@@ -15,6 +15,7 @@ ALLOWED, DEVICE = "--use-fake-ui-for-media-stream", "--use-fake-device-for-media
 STORY = "Once upon a time there was a robot."
 STEP = 2.0**-17
 """Samples of a reply count up by it: whatever is heard says where it was in the reply."""
+LONG = 120_000
 
 expect.set_options(timeout=30_000)
 
@@ -132,14 +133,14 @@ def test_a_turn_is_shown_as_it_comes(page, server):
     expect(page.locator(".user:not(.guess)")).to_have_text("A story, please.")
     answer(server, 1, "Once upon a time ", "there was a robot.")
     expect(page.locator(".reply")).to_have_text(STORY)
-    server.play(1, counting(24_000), FIN)
+    server.play(1, counting(60_000), FIN)
     expect(state(page)).to_have_text("Speaking")
     server.say({"type": "timing", "segment_id": 1, "first_audio_ms": 320})
     expect(page.locator(".marks")).to_have_text(re.compile(r"answered after \d+\.\d+ s · server 0.32 s"))
     expect(state(page)).to_have_text("Listening")
-    assert server.expect(type="played", fin=True) == {"type": "played", "segment_id": 1, "samples": 24_000, "fin": True}
+    assert server.expect(type="played", fin=True) == {"type": "played", "segment_id": 1, "samples": 60_000, "fin": True}
     reports = [one["samples"] for one in server.received if one["type"] == "played"]
-    assert len(reports) >= 9
+    assert len(reports) >= 20
     assert reports == sorted(reports)
 
 
@@ -153,7 +154,6 @@ def test_what_is_heard_holds_and_goes_on_at_the_very_sample(page, server):
     server.verb("pause", 1)
     expect(state(page)).to_have_text("Paused, hearing you")
     server.verb("resume", 1)
-    expect(state(page)).to_have_text("Speaking")
     assert server.expect(type="played", fin=True)["samples"] == 72_000
     heard = recorded(page)
     held = counted(heard, 1)
@@ -169,12 +169,12 @@ def test_an_interruption_silences_and_shows_what_was_heard(page, server):
     server.verb("commit", 1)
     answer(server, 1, STORY)
     server.play(1, counting(4_800), text_end=16)
-    server.play(1, counting(60_000)[4_800:], text_end=35)
+    server.play(1, counting(LONG)[4_800:], text_end=35)
     server.expect(type="played", segment_id=1)
     server.say({"type": "speech_started", "segment_id": 2})
     server.verb("flush", 2)
     last = server.expect(type="played", segment_id=1, fin=True)
-    assert last["samples"] < 60_000
+    assert last["samples"] < LONG
     expect(page.locator(".reply s").first).to_have_text(STORY[16:])
     expect(page.locator(".marks").first).to_contain_text(re.compile(r"interrupted after \d\.\d s"))
     expect(state(page)).to_have_text("Hearing you")
@@ -228,11 +228,11 @@ def test_everything_works_by_keyboard(page, server):
     page.keyboard.press("Enter")
     server.expect(type="text", text="Tell me more", speak=True)
     answer(server, 1, STORY)
-    server.play(1, counting(72_000), FIN)
+    server.play(1, counting(LONG), FIN)
     expect(state(page)).to_have_text("Speaking")
     page.keyboard.press("Escape")
     server.expect(type="stop")
-    assert server.expect(type="played", segment_id=1, fin=True)["samples"] < 72_000
+    assert server.expect(type="played", segment_id=1, fin=True)["samples"] < LONG
     expect(page.locator(".marks")).to_contain_text("interrupted")
     names = []
     page.get_by_role("heading").click()

