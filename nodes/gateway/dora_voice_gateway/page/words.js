@@ -1,0 +1,138 @@
+// What the page says, in English and Chinese.
+
+const seconds = (ms) => (ms / 1000).toFixed(ms < 9950 ? 2 : 1);
+
+const en = {
+  language: "en",
+  title: "Voice conversation",
+  otherLanguage: "中文",
+  otherLanguageCode: "zh",
+  conversation: "Conversation",
+  hint: "Press the button or the space bar and speak. You may interrupt at any time.",
+  you: "You",
+  robot: "Robot",
+  startTalking: "Start talking",
+  stopTalking: "Turn off microphone",
+  stop: "Stop",
+  stopHint: "Stop the reply (Escape)",
+  microphoneLevel: "Microphone",
+  replyLevel: "Reply",
+  typeHere: "Or type a message",
+  send: "Send",
+  speakAnswer: "Speak the answer",
+  newConversation: "New conversation: the robot doesn’t remember what stands above",
+  token: "Token",
+  connect: "Connect",
+  tryNow: "Try now",
+  dismiss: "Dismiss",
+  interrupted: "interrupted",
+  interruptedAfter: (ms) => `interrupted after ${(ms / 1000).toFixed(1)} s`,
+  answeredAfter: (ms) => `answered after ${seconds(ms)} s`,
+  serverTook: (ms) => `server ${seconds(ms)} s`,
+  notUnderstood: (why) => `Not understood${why ? `: ${why}` : ""}`,
+  failed: (why) => `Failed: ${why}`,
+  states: {
+    connecting: "Connecting …",
+    gone: "Not connected",
+    refused: "Not let in",
+    ended: "Conversation ended",
+    queued: (position) => `Waiting: number ${position} in the queue`,
+    idle: "Ready",
+    listening: "Listening",
+    hearing: "Hearing you",
+    thinking: "Thinking",
+    speaking: "Speaking",
+    paused: "Paused, hearing you",
+  },
+  problems: {
+    insecure: [
+      "No microphone and no sound on this address.",
+      "Browsers allow them only over https or on localhost. Until you open the page that way you can type and read.",
+    ],
+    noSound: [
+      "This browser can’t play the replies.",
+      "Answers are shown as text. Try a current Chrome, Firefox or Safari.",
+    ],
+    permission: [
+      "The browser doesn’t allow the microphone.",
+      "Allow it in the site settings, beside the address, and press the button again. You can also type.",
+    ],
+    noMicrophone: ["No microphone was found.", "Connect one and press the button again. You can also type."],
+    microphoneBusy: ["The microphone can’t be opened.", "Close other programs that use it and press the button again."],
+    microphoneFailed: ["The microphone doesn’t work.", "Press the button again. You can also type."],
+    microphoneLost: ["The microphone was taken away.", "Connect it and press the button again."],
+    refused: ["The server asks for a token.", "Type the one that its operator gave you."],
+    gone: (ms) => ["The server doesn’t answer.", `Trying again in ${ms / 1000} s.`],
+    ended: ["The server ended this conversation.", "Begin a new one with the button."],
+    slow: ["The network is too slow.", "Some of what you said didn’t reach the server."],
+    server: ["The server reports an error.", ""],
+  },
+};
+
+const zh = {
+  language: "zh",
+  title: "语音对话",
+  otherLanguage: "English",
+  otherLanguageCode: "en",
+  conversation: "对话",
+  hint: "按下按钮或空格键后说话，随时可以打断。",
+  you: "你",
+  robot: "机器人",
+  startTalking: "开始说话",
+  stopTalking: "关闭麦克风",
+  stop: "停止",
+  stopHint: "停止回答（Esc 键）",
+  microphoneLevel: "麦克风",
+  replyLevel: "回答",
+  typeHere: "或输入文字",
+  send: "发送",
+  speakAnswer: "语音回答",
+  newConversation: "新的对话：机器人不记得以上内容",
+  token: "令牌",
+  connect: "连接",
+  tryNow: "立即重试",
+  dismiss: "关闭提示",
+  interrupted: "被打断",
+  interruptedAfter: (ms) => `${(ms / 1000).toFixed(1)} 秒后被打断`,
+  answeredAfter: (ms) => `${seconds(ms)} 秒后回答`,
+  serverTook: (ms) => `服务器 ${seconds(ms)} 秒`,
+  notUnderstood: (why) => `没有听清${why ? `：${why}` : ""}`,
+  failed: (why) => `出错：${why}`,
+  states: {
+    connecting: "正在连接……",
+    gone: "未连接",
+    refused: "未获准连接",
+    ended: "对话已结束",
+    queued: (position) => `等待空位：队列第 ${position} 位`,
+    idle: "就绪",
+    listening: "正在听",
+    hearing: "听到你说话",
+    thinking: "正在思考",
+    speaking: "正在说话",
+    paused: "已暂停，正在听你说",
+  },
+  problems: {
+    insecure: ["此地址无法使用麦克风和声音。", "浏览器只允许在 https 或 localhost 下使用，请换用这样的地址；现在可以打字并阅读回答。"],
+    noSound: ["此浏览器无法播放回答。", "回答将以文字显示。请使用新版 Chrome、Firefox 或 Safari。"],
+    permission: ["浏览器不允许使用麦克风。", "请在地址栏旁的网站设置中允许，然后再按按钮。也可以打字。"],
+    noMicrophone: ["没有找到麦克风。", "请连接麦克风后再按按钮。也可以打字。"],
+    microphoneBusy: ["无法打开麦克风。", "请关闭正在使用它的其他程序，然后再按按钮。"],
+    microphoneFailed: ["麦克风无法工作。", "请再按一次按钮。也可以打字。"],
+    microphoneLost: ["麦克风已断开。", "请连接后再按按钮。"],
+    refused: ["服务器需要令牌。", "请输入管理员给你的令牌。"],
+    gone: (ms) => ["服务器没有响应。", `${ms / 1000} 秒后重试。`],
+    ended: ["服务器结束了这次对话。", "按按钮开始新的对话。"],
+    slow: ["网络太慢。", "你说的一部分没有传到服务器。"],
+    server: ["服务器报告错误。", ""],
+  },
+};
+
+const LANGUAGES = { en, zh };
+
+export function wordsFor(language) {
+  return language.toLowerCase().startsWith("zh") ? zh : en;
+}
+
+export function otherThan(words) {
+  return LANGUAGES[words.otherLanguageCode];
+}
