@@ -125,7 +125,7 @@ class Chat:
         content = await content_of(asked.messages, self._gateway)
         is_told = asked.messages[0].role == "system"
         await self._tell("" if is_told or not asked.tts.enabled else SPOKEN)
-        image = {"max_slice_nums": 1} if content.has_film else asked.image.model_dump(exclude_unset=True)
+        image = asked.image.model_dump(exclude_unset=True)
         request: dict[str, Any] = {
             "messages": [message.model_dump() for message in content.messages],
             "is_last_chunk": True,

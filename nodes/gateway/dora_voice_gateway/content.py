@@ -68,13 +68,16 @@ async def _read_media(part: MediaPart, model: Model, gateway: Gateway) -> list[P
     if part.type == "image":
         await asyncio.to_thread(media.check_picture, part, gateway.limits)
         return [part]
-    return await _film_parts(await asyncio.to_thread(media.film_of, part, gateway.limits), gateway)
+    # There are many, so each is looked at in one piece.
+    slices = 1 if "image" in model.fields else None
+    return await _film_parts(await asyncio.to_thread(media.film_of, part, gateway.limits), slices, gateway)
 
 
-async def _film_parts(film: Film, gateway: Gateway) -> list[Part]:
+async def _film_parts(film: Film, slices: int | None, gateway: Gateway) -> list[Part]:
     """Its pictures, and between them what is said from then on."""
     timed: list[tuple[float, Part]] = [
-        (at_s, MediaPart(type="image", data=base64.b64encode(picture).decode())) for at_s, picture in film.pictures
+        (at_s, MediaPart(type="image", data=base64.b64encode(picture).decode(), max_slice_nums=slices))
+        for at_s, picture in film.pictures
     ]
     at_s = 0.0
     for piece in pieces(film.samples, *FILM_PIECE_S) if film.samples.size else ():

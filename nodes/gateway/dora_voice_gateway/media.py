@@ -23,6 +23,8 @@ from dora_voice_gateway.errors import ClientError
 from dora_voice_session.schema import MediaPart
 
 FRAMES_A_SECOND = 1
+MOST_FRAME_SIDE = 768
+"""More than a model looks at in one piece."""
 PcmFormat = Literal["f32le", "s16le"]
 DTYPES = {"f32le": np.dtype("<f4"), "s16le": np.dtype("<i2")}
 
@@ -36,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Film:
-    """One picture a second, as PNG files, with the second it is from; and the sound, 16 kHz mono."""
+    """One picture a second, as JPEG files, with the second it is from; and the sound, 16 kHz mono."""
 
     pictures: list[tuple[float, bytes]] = field(default_factory=list)
     samples: Samples = field(default_factory=lambda: EMPTY)
@@ -96,7 +98,9 @@ def _pictures(container: InputContainer, limits: Limits) -> Iterator[tuple[float
         if at_s >= next_s:
             _check_pixels(frame.width, frame.height, limits)
             file = io.BytesIO()
-            frame.to_image().save(file, "PNG")
+            picture = frame.to_image()
+            picture.thumbnail((MOST_FRAME_SIDE, MOST_FRAME_SIDE))
+            picture.save(file, "JPEG")
             yield at_s, file.getvalue()
             next_s = at_s + 1 / FRAMES_A_SECOND
 

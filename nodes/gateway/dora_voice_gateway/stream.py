@@ -189,7 +189,7 @@ class Stream:
         document["messages"] = [message.model_dump() for message in content.messages]
         document["streaming"] = self._llm_streaming()
         if content.has_film:
-            document["image"] = {"max_slice_nums": 1}
+            # Its pictures and words have been brought together: the model has nothing else to do.
             document.pop("omni_mode", None)
         return document
 
