@@ -171,6 +171,5 @@ def audio_of(messages: list[dict[str, Any]]) -> np.ndarray:
 
 def frame(data: bytes) -> tuple[int, int, np.ndarray]:
     """Segment, flags and samples of a frame of /ws/voice."""
-    segment_id, flags, zero = struct.unpack("<QII", data[:16])
-    assert zero == 0
+    segment_id, flags, _ = struct.unpack("<QII", data[:16])
     return segment_id, flags, np.frombuffer(data[16:], "<f4")

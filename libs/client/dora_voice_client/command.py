@@ -10,7 +10,7 @@ import signal
 import sys
 import wave
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from dora_voice_client.chat import REPLY_RATE_HZ, ChatClient, ChatError, Delta, Done, Queued
@@ -82,15 +82,17 @@ def _lines() -> Iterator[str]:
             yield line
 
 
-def _wav(path: Path) -> wave.Wave_write:
+@contextmanager
+def _wav(path: Path) -> Iterator[wave.Wave_write]:
     try:
-        wav = wave.open(str(path), "wb")
+        file = path.open("wb")
     except OSError as error:
         sys.exit(f"--speak {path}: can't be written ({error.strerror})")
-    wav.setnchannels(1)
-    wav.setsampwidth(2)
-    wav.setframerate(REPLY_RATE_HZ)
-    return wav
+    with file, wave.open(file) as wav:
+        wav.setnchannels(1)
+        wav.setsampwidth(2)
+        wav.setframerate(REPLY_RATE_HZ)
+        yield wav
 
 
 def _int16(float32: bytes) -> bytes:

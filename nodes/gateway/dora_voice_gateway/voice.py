@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dora_voice.audio import EMPTY, Samples
 from dora_voice.messages import Audio, Control, Message, Played, Text
 from dora_voice_gateway import voice_protocol as protocol
 from dora_voice_gateway.admission import Rate
@@ -276,13 +277,17 @@ class Voice:
             waited_ms = (time.monotonic() - committed_s) * 1000
             self._put(protocol.Timing(segment_id=segment_id, first_audio_ms=waited_ms))
         flags = FIN * audio.fin | SPECULATIVE * audio.speculative
-        self._put(struct.pack("<QII", segment_id, flags, 0) + audio.samples.astype("<f4").tobytes())
+        self._send_sound(segment_id, flags, audio.text_end or 0, audio.samples)
+
+    def _send_sound(self, segment_id: int, flags: int, text_end: int, samples: Samples) -> None:
+        self._put(struct.pack("<QII", segment_id, flags, text_end) + samples.astype("<f4").tobytes())
 
     def _result(self, result: requests.Result, segment_id: int) -> None:
         if isinstance(result, requests.Failed):
             self._put(protocol.Failed(code=result.code, error=result.error))
             if segment_id in self._typed:
                 self._put(protocol.Reply(segment_id=segment_id, text_delta="", fin=True, error=result.code))
+                self._send_sound(segment_id, FIN, 0, EMPTY)
         elif isinstance(result, requests.Chunk) and segment_id in self._typed:
             self._put(protocol.Reply(segment_id=segment_id, text_delta=result.chunk.text_delta))
         elif isinstance(result, requests.Responded) and segment_id in self._typed:
