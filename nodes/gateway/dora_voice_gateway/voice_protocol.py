@@ -2,7 +2,8 @@
 
 From the client: float32 little-endian mono PCM at the `sample_rate` of Begin, about 20 ms a frame.
 To the client: a header of 16 bytes (uint64 segment id, uint32 flags: 1 = last of the segment, 2 = speculative,
-uint32 end of the text that is said by then, in code points; little-endian), then float32 little-endian mono PCM at 24 kHz.
+uint32 end of the text that is said by then, in code points; little-endian), then float32 little-endian mono PCM at
+24 kHz.
 """
 
 from __future__ import annotations
