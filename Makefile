@@ -24,7 +24,7 @@ run: setup
 		exit $$code; }
 
 serve: setup
-	@cd "$$HERE" && dora run "$(CURDIR)/serve.yml" --log-level info --log-filter gateway=info
+	@cd "$$HERE" && dora run "$(CURDIR)/serve.yml" --log-level info
 
 test:
 	@$(SETUP) --dev

@@ -10,7 +10,7 @@ import pytest
 from dora_run import ROOT, dora_run
 from readme import code_blocks, write_files
 
-TWO_COMMANDS, YOUR_OWN, REPORT = code_blocks(ROOT / "README.md", "sh")
+TWO_COMMANDS, YOUR_OWN, REPORT, *TALK = code_blocks(ROOT / "README.md", "sh")
 
 
 def sh(script, cwd, **env):

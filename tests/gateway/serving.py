@@ -21,10 +21,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 from websockets.asyncio.client import ClientConnection, connect
+
+from dora_voice_gateway import chat_protocol, stream_protocol, voice_protocol
 
 ROOT = Path(__file__).parents[2]
 FAKES = {"STT_BACKEND": "fake", "LLM_BACKEND": "fake", "TTS_BACKEND": "fake"}
+SERVER = {
+    "/ws/chat": TypeAdapter(chat_protocol.Server),
+    "/ws/stream": TypeAdapter(stream_protocol.Server),
+    "/ws/voice": TypeAdapter(voice_protocol.Server),
+}
 READY_S = 240
 PATIENCE_S = 120
 """So long a client waits for something that must come."""
@@ -100,9 +108,10 @@ def talk(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 class Client:
-    """One WebSocket of the gateway."""
+    """One WebSocket of the gateway. Everything that it gets has to be as the protocol says."""
 
     def __init__(self, served: Served, path: str, **options: Any) -> None:
+        self._kinds = SERVER[path.partition("?")[0]]
         self._connecting = connect(served.url(path), max_size=None, **options)
         self.socket: ClientConnection
 
@@ -121,6 +130,7 @@ class Client:
         while True:
             message = await asyncio.wait_for(self.socket.recv(), PATIENCE_S)
             if isinstance(message, str):
+                self._kinds.validate_json(message)
                 return json.loads(message)
 
     async def until(self, *types: str) -> list[dict[str, Any]]:
