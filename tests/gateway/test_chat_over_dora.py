@@ -179,6 +179,20 @@ def test_a_reply_is_stopped_and_the_next_request_is_answered(real: Served) -> No
     assert "Paris" in after[-1]["text"]
 
 
+def test_a_stop_before_the_first_word_is_done_too(real: Served) -> None:
+    async def chat() -> tuple[dict, dict]:
+        async with Client(real, "/ws/chat") as client:
+            long = " ".join(QUESTIONS * 6)
+            await client.send({"messages": [user(long)], "request_id": "long"})
+            await client.send({"type": "stop"})
+            stopped = (await client.until("done", "error"))[-1]
+            return stopped, (await client.ask([user("Hello.")], generation={"max_new_tokens": 3}))[-1]
+
+    stopped, after = talk(chat())
+    assert (stopped["type"], stopped["request_id"], stopped["stopped"]) == ("done", "long", True)
+    assert (after["type"], after["stopped"]) == ("done", False)
+
+
 def test_several_requests_on_one_connection_are_answered_in_order(real: Served) -> None:
     async def chat() -> list[dict]:
         async with Client(real, "/ws/chat") as client:

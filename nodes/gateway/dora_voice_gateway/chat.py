@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from contextlib import aclosing
 from typing import Any
 
@@ -16,6 +15,7 @@ from dora_voice_gateway.content import content_of
 from dora_voice_gateway.errors import ClientError
 from dora_voice_gateway.gateway import Gateway, Measured
 from dora_voice_gateway.parsing import parse
+from dora_voice_gateway.side_by_side import side_by_side
 from dora_voice_gateway.sound import Sound, pcm
 from dora_voice_session import requests
 from dora_voice_session.schema import REPLY_RATE_HZ, StreamingResponse
@@ -28,13 +28,10 @@ SPOKEN = "You are a helpful talking robot. Give short and correct spoken answers
 
 async def serve(connection: Connection, gateway: Gateway) -> None:
     chat = Chat(connection, gateway)
-    answering = asyncio.create_task(chat.answer())
     try:
-        await chat.read()
+        await side_by_side(chat.read(), chat.answer())
     finally:
-        answering.cancel()
-        await asyncio.gather(answering, return_exceptions=True)
-        chat.session.close()
+        await chat.close()
 
 
 class Chat:
@@ -43,9 +40,10 @@ class Chat:
         self._connection = connection
         self._gateway = gateway
         self._rate = Rate(gateway.config.requests_per_minute, asyncio.get_running_loop().time)
-        self._waiting: deque[Ask] = deque()
-        self._news = asyncio.Event()
+        self._waiting: asyncio.Queue[Ask] = asyncio.Queue(MOST_WAITING)
         self._running: Ask | None = None
+        self._in_line: asyncio.Task[protocol.Done] | None = None
+        """The running request, while it waits for a place."""
         self._is_stopped = False
         self._system_prompt: str | None = None
 
@@ -63,62 +61,80 @@ class Chat:
                 if not self._rate.allows():
                     limit = self._gateway.config.requests_per_minute
                     raise ClientError("rate_limited", f"more than REQUESTS_PER_MINUTE={limit}")
-                if len(self._waiting) >= MOST_WAITING:
+                if self._waiting.full():
                     raise ClientError("busy", f"{MOST_WAITING} requests wait already: expected one at a time")
-                self._waiting.append(asked)
-                self._news.set()
+                self._waiting.put_nowait(asked)
             except ClientError as error:
                 await self._connection.send(_failed(error, request_id))
 
     async def answer(self) -> None:
         """One request after the other: each ends in exactly one Done or Failed."""
         while True:
-            while not self._waiting:
-                self._news.clear()
-                await self._news.wait()
-            self._running = asked = self._waiting.popleft()
+            self._running = asked = await self._waiting.get()
             self._is_stopped = False
             try:
-                with self._gateway.measured("chat", asked.request_id or "-") as measured:
-                    await self._connection.send(await self._answer(asked, measured))
+                with self._gateway.measured("chat", repr(asked.request_id)) as measured:
+                    await self._connection.send(await self._answered(asked, measured))
             except ClientError as error:
                 await self._connection.send(_failed(error, asked.request_id))
-            except asyncio.CancelledError:
-                if self._gateway.is_closing:
-                    error = ClientError("closing", "the server is being stopped")
-                    await self._connection.send(_failed(error, asked.request_id))
-                raise
-            finally:
-                self._running = None
+            self._running = None
+
+    async def close(self) -> None:
+        """What has not been answered when the server is stopped is told so."""
+        waiting = [] if self._running is None else [self._running]
+        while not self._waiting.empty():
+            waiting.append(self._waiting.get_nowait())
+        if self._gateway.is_closing:
+            for asked in waiting:
+                error = ClientError("closing", "the server is being stopped")
+                await self._connection.send(_failed(error, asked.request_id))
+        self.session.close()
 
     async def _stop(self) -> None:
         if self._running is not None and not self._is_stopped:
             self._is_stopped = True
+            if self._in_line is not None:
+                self._in_line.cancel()
             await self.session.stop()
+
+    async def _answered(self, asked: Ask, measured: Measured) -> protocol.Done:
+        self._in_line = answering = asyncio.create_task(self._answer(asked, measured))
+        try:
+            return await answering
+        except asyncio.CancelledError:
+            # Was it stopped in line, or has the client gone?
+            if (own := asyncio.current_task()) is None or own.cancelling():
+                raise
+            return _stopped(asked)
+        finally:
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
 
     async def _answer(self, asked: Ask, measured: Measured) -> protocol.Done:
         async def tell(position: int) -> None:
             await self._connection.send(protocol.Queued(request_id=asked.request_id, position=position))
 
-        async with self._gateway.places.take(tell):
-            prefilled = await self._prefill(asked)
-            usage = prefilled.result.usage
-            await self._connection.send(
-                protocol.PrefillDone(
-                    request_id=asked.request_id,
-                    input_tokens=usage.input_tokens,
-                    reused_tokens=usage.reused_tokens,
+        input_tokens = 0
+        try:
+            async with self._gateway.places.take(tell):
+                self._in_line = None
+                prefilled = await self._prefill(asked)
+                usage = prefilled.result.usage
+                input_tokens = usage.input_tokens
+                await self._connection.send(
+                    protocol.PrefillDone(
+                        request_id=asked.request_id,
+                        input_tokens=usage.input_tokens,
+                        reused_tokens=usage.reused_tokens,
+                    )
                 )
-            )
-            if self._is_stopped:
-                return protocol.Done(
-                    request_id=asked.request_id,
-                    text="",
-                    generated_tokens=0,
-                    input_tokens=usage.input_tokens,
-                    stopped=True,
-                )
-            return await self._generate(asked, measured)
+                if not self._is_stopped:
+                    return await self._generate(asked, measured)
+        except ClientError:
+            # What was stopped before it was read has failed, in the llm's words.
+            if not self._is_stopped:
+                raise
+        return _stopped(asked, input_tokens)
 
     async def _prefill(self, asked: Ask) -> requests.Prefilled:
         """Reads what is new in the conversation."""
@@ -184,6 +200,13 @@ class Chat:
                 audio_sample_rate=None if audio is None else REPLY_RATE_HZ,
             )
         )
+
+
+def _stopped(asked: Ask, input_tokens: int = 0) -> protocol.Done:
+    """Before it had said anything."""
+    return protocol.Done(
+        request_id=asked.request_id, text="", generated_tokens=0, input_tokens=input_tokens, stopped=True
+    )
 
 
 def _failed(error: ClientError, request_id: str | None) -> protocol.Failed:
