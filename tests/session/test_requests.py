@@ -14,6 +14,7 @@ from dora_voice_session.refused import RefusedError
 from dora_voice_session.requests import (
     RESULT,
     Complete,
+    Describe,
     Done,
     Edit,
     End,
@@ -42,6 +43,7 @@ REQUESTS = {
     Reset: {"type": "reset", "session_id": "s"},
     End: {"type": "end", "session_id": "s"},
     Recall: {"type": "history", "session_id": "s"},
+    Describe: {"type": "model", "session_id": "s"},
 }
 
 

@@ -138,6 +138,8 @@ RULES = [
     (MediaPart, "type", ["image", "audio", "video"], ["text", "smell"]),
     (MediaPart, "data", ["aGk="], ["%", None]),
     (MediaPart, "max_slice_nums", [None, 1, 9], [0, 1.5]),
+    (MediaPart, "format", [None, "f32le", "s16le"], ["file", "mp3", 1]),
+    (MediaPart, "sample_rate", [None, 8_000, 192_000], [7_999, 192_001, 16_000.5, "16000"]),
     (ChatMessage, "role", ["system", "user", "assistant"], ["tool", "", None]),
     (ChatMessage, "content", ["", "a", [], [LEAST[TextPart], LEAST[MediaPart]]], [None, [{"type": "smell"}], [1]]),
     (StreamingRequest, "session_id", ["s", "x" * 256], ["", "x" * 257, 1, None]),

@@ -53,10 +53,12 @@ class MediaPart(Document):
 
     type: Literal["image", "audio", "video"] = Field(description="what kind of content this is")
     data: Base64 = Field(description="the file, or the samples, base64")
-    format: Literal["file", "f32le", "s16le"] = Field(
-        default="file", description="of sound: a file of any usual format, or mono PCM: float32 or int16, little-endian"
+    format: Literal["f32le", "s16le"] | None = Field(
+        default=None, description="of sound: mono PCM, float32 or int16, little-endian; null: a file of any usual format"
     )
-    sample_rate: int = Field(default=16_000, ge=8_000, le=192_000, description="of PCM, samples per second, Hz")
+    sample_rate: int | None = Field(
+        default=None, ge=8_000, le=192_000, description="of PCM, samples per second, Hz; null: 16,000"
+    )
     max_slice_nums: int | None = Field(
         default=None, ge=1, description="of an image; null: what the request's `image` says"
     )
