@@ -15,10 +15,17 @@ LONGEST_PIECE_S, SHORTEST_PIECE_S = 25.0, 15.0
 """The stt node takes 30 s at once. A longer recording is cut at its quietest place between these."""
 FRAME_SAMPLES = SOURCE_RATE_HZ // 20
 MESSAGE_SAMPLES = SOURCE_RATE_HZ
+CRASHED = "restarted:"
+"""So begin the errors that a crash leaves behind. Lost comes with them."""
 
 
 async def write_down(bridge: Bridge, samples: Samples, timeout_s: float) -> str:
     """What is said in 16 kHz mono samples; empty if nobody speaks. Raises ClientError if nobody writes it down."""
+    if not samples.size:
+        return ""
+    if not np.isfinite(samples).all():
+        # No node takes it, so nobody would answer.
+        raise ClientError("bad_request", "sound that is NaN or far too loud: expected samples in [-1, 1]")
     return " ".join([text for piece in pieces(samples) if (text := await _write_down(bridge, piece, timeout_s))])
 
 
@@ -39,7 +46,7 @@ async def _write_down(bridge: Bridge, samples: Samples, timeout_s: float) -> str
     written: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def receive(message: Message | Lost) -> None:
-        if written.done():
+        if written.done() or (isinstance(message, Text) and (message.error or "").startswith(CRASHED)):
             return
         if isinstance(message, Lost):
             if message.port == "recorded":

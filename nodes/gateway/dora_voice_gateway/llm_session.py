@@ -13,12 +13,15 @@ from dora_voice.audio import Samples
 from dora_voice.messages import Audio, Control, Message, Played, Text
 from dora_voice_gateway.bridge import Bridge, Lost
 from dora_voice_gateway.errors import ClientError
+from dora_voice_gateway.listening import CRASHED
 from dora_voice_session import requests
 from dora_voice_session.requests import Result
 from dora_voice_session.schema import StreamingResponse
 
 REPORT_SAMPLES = 2_400
 """What was heard is reported every 100 ms of sound."""
+TRY_S = 0.5
+"""So often a node that crashed is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,18 @@ class Delta:
     samples: Samples | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A request was cut short: whoever waits for what comes of it looks up."""
+
+
 @dataclass(slots=True, eq=False)
 class Asked:
     """A request that is under way, and how much of its spoken reply was taken."""
 
     segment_id: int
-    come: asyncio.Queue[Audio | Result | ClientError] = field(default_factory=asyncio.Queue)
+    speaks: bool
+    come: asyncio.Queue[Audio | Result | Stopped | ClientError] = field(default_factory=asyncio.Queue)
     is_stopped: bool = False
     samples: int = 0
     text_end: int = 0
@@ -49,17 +58,21 @@ class LlmSession:
         self._timeout_s = timeout_s
         self._last_segment = 0
         self._asked: dict[int, Asked] = {}
+        self._is_away = False
+        """The llm node crashed, and hasn't been heard of since."""
+        self._sending = asyncio.Lock()
 
     def close(self) -> None:
         self._line.close()
 
     async def ask(self, kind: str, **fields: Any) -> Result:
         """What comes of a request that has one result."""
-        asked = self._send(kind, fields)
+        await self._until_back()
+        asked = self._send(kind, fields, speaks=False)
         try:
             while True:
                 result = await self._next(asked)
-                if not isinstance(result, Audio | requests.Chunk):
+                if not isinstance(result, Audio | requests.Chunk | Stopped):
                     return result
         finally:
             del self._asked[asked.segment_id]
@@ -68,7 +81,8 @@ class LlmSession:
         self, kind: str, *, speaks: bool, **fields: Any
     ) -> AsyncGenerator[Delta | StreamingResponse, None]:
         """Pieces of a reply, at last all that is known of it. What was taken counts as heard. Closing it cuts it."""
-        asked = self._send(kind, fields)
+        await self._until_back()
+        asked = self._send(kind, fields, speaks=speaks)
         response, is_spoken = None, not speaks
         try:
             while response is None or not (is_spoken or asked.is_stopped):
@@ -84,6 +98,9 @@ class LlmSession:
                         yield Delta(samples=made.samples)
                         self._heard(asked, made)
                     is_spoken = made.fin
+            if not is_spoken:
+                # Its text may have been complete already.
+                response = response.model_copy(update={"finish_reason": "stopped"})
             yield response
         finally:
             del self._asked[asked.segment_id]
@@ -102,10 +119,31 @@ class LlmSession:
         """The running reply will be ended by what is asked next."""
         for asked in self._asked.values():
             asked.is_stopped = True
+            asked.come.put_nowait(Stopped())
 
-    def _send(self, kind: str, fields: dict[str, Any]) -> Asked:
+    async def _until_back(self) -> None:
+        """What is sent to a node that crashed is lost until it is back: so something is tried that is no loss."""
+        try:
+            # Those who wait go on in the order in which they came.
+            async with asyncio.timeout(self._timeout_s), self._sending:
+                while self._is_away:
+                    self._is_away = not await self._answers()
+        except TimeoutError:
+            why = f"the node llm crashed, and was not back within REQUEST_S={self._timeout_s:g}"
+            raise ClientError("unavailable", why) from None
+
+    async def _answers(self) -> bool:
+        tried = self._send("model", {}, speaks=False)
+        try:
+            return isinstance(await asyncio.wait_for(tried.come.get(), TRY_S), requests.Model)
+        except TimeoutError:
+            return False
+        finally:
+            del self._asked[tried.segment_id]
+
+    def _send(self, kind: str, fields: dict[str, Any], *, speaks: bool) -> Asked:
         self._last_segment += 1
-        asked = self._asked[self._last_segment] = Asked(self._last_segment)
+        asked = self._asked[self._last_segment] = Asked(self._last_segment, speaks)
         document = {"type": kind, "request_id": str(asked.segment_id), **fields}
         if kind not in WITH_MESSAGES:
             document["session_id"] = self._line.session_id
@@ -114,7 +152,7 @@ class LlmSession:
         self._line.send(Text, port="request", segment_id=asked.segment_id, text=json.dumps(document), fin=True)
         return asked
 
-    async def _next(self, asked: Asked) -> Audio | Result:
+    async def _next(self, asked: Asked) -> Audio | Result | Stopped:
         try:
             made = await asyncio.wait_for(asked.come.get(), self._timeout_s)
         except TimeoutError:
@@ -149,17 +187,28 @@ class LlmSession:
 
     def _receive(self, message: Message | Lost) -> None:
         if isinstance(message, Lost):
-            if who := {"result": "llm", "reply_audio": "tts"}.get(message.port):
-                for asked in self._asked.values():
-                    asked.come.put_nowait(ClientError("unavailable", f"the node {who} crashed: expected another try"))
+            self._lose(message.port)
             return
         asked = self._asked.get(message.segment_id or 0)
-        if asked is None:
+        if asked is None or (message.error or "").startswith(CRASHED):
             return
         if isinstance(message, Audio):
             asked.come.put_nowait(message)
-        elif isinstance(message, Text) and message.port == "result" and not message.error:
-            asked.come.put_nowait(requests.RESULT.validate_json(message.text))
+        elif isinstance(message, Text) and message.port == "result":
+            asked.come.put_nowait(self._result(message))
+
+    def _lose(self, port: str) -> None:
+        who = {"result": "llm", "reply_audio": "tts"}.get(port)
+        self._is_away |= who == "llm"
+        for asked in self._asked.values():
+            if who == "llm" or (who == "tts" and asked.speaks):
+                asked.come.put_nowait(ClientError("unavailable", f"the node {who} crashed: expected another try"))
+
+    def _result(self, message: Text) -> Result | ClientError:
+        if message.error:
+            return ClientError("failed", f"the request could not be served: {message.error}")
+        # Clients call it by another name, and nobody else has to know this one.
+        return requests.RESULT.validate_json(message.text.replace(f"session {self._line.session_id}", "the session"))
 
 
 WITH_MESSAGES = ("prefill", "edit", "complete")

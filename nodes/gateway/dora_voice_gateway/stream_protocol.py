@@ -15,7 +15,10 @@ RequestId = Annotated[str, Field(max_length=LONGEST_ID)]
 
 
 class Audio(Document):
-    """The next piece of what the user says. Answered by Transcript and Prefilled when the utterance has ended."""
+    """The next piece of what the user says. Answered by Transcript and Prefilled when the utterance has ended.
+
+    After an Error, what was said is forgotten, and what comes up to the last chunk.
+    """
 
     type: Literal["audio"] = Field(description=KIND)
     session_id: str = Field(min_length=1, max_length=LONGEST_ID, description="which conversation")
