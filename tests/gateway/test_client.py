@@ -71,7 +71,7 @@ def test_ctrl_c_stops_the_reply_and_the_command_ends_well(fake: Served, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--max-tokens", "0", "hi"], 1, "bad_request: Ask.generation.max_new_tokens"),
+        (["--max-tokens", "0", "hi"], 1, "bad_request: ask.generation.max_new_tokens"),
         (["--url", "ws://127.0.0.1:9", "hi"], 1, "disconnected: ws://127.0.0.1:9/ws/chat: "),
         (["--url", "nonsense", "hi"], 1, "disconnected: nonsense/ws/chat"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import reprlib
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ class Door:
     """`token`: empty if nobody needs one; then only this machine's own names are answered. `origins`: other sites."""
 
     def __init__(self, token: str, origins: frozenset[str]) -> None:
-        self._token = token.encode()
+        self._token = _bytes(token)
         self._origins = origins
 
     def why_closed(self, headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
@@ -25,17 +26,18 @@ class Door:
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._token and not is_loopback(_hostname(f"//{host}")):
             # A name that somebody else points to this machine would make their page one of ours.
-            return f"Host {host!r}: expected localhost, or GATEWAY_TOKEN to be set"
-        if origin is None or origin in self._origins or urlsplit(origin).netloc == host:
+            return f"Host {reprlib.repr(host)}: expected localhost, or GATEWAY_TOKEN to be set"
+        if origin is None or origin in self._origins or (host and _netloc(origin) == host.lower()):
             return None
-        return f"Origin {origin!r}: expected one of this server, or one in ORIGINS"
+        return f"Origin {reprlib.repr(origin)}: expected one of this server, or one in ORIGINS"
 
     def _why_unknown(self, headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
         if not self._token:
             return None
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        given = bearer.strip() if scheme.lower() == "bearer" else query.get("token", "")
-        if hmac.compare_digest(given.encode(), self._token):
+        # A header comes as latin-1, whatever its bytes mean.
+        given = bearer.strip().encode("latin-1") if scheme.lower() == "bearer" else _bytes(query.get("token", ""))
+        if hmac.compare_digest(given, self._token):
             return None
         return "no token: expected ?token=… or Authorization: Bearer …" if not given else "wrong token"
 
@@ -58,8 +60,20 @@ class Rate:
         return True
 
 
+def _bytes(token: str) -> bytes:
+    # The environment has bytes that are no UTF-8 as surrogates.
+    return token.encode(errors="surrogateescape")
+
+
 def _hostname(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _netloc(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.lower()
     except ValueError:
         return ""

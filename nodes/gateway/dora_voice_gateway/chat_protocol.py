@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter
 
 from dora_voice_gateway.errors import Code
 from dora_voice_session.schema import (
@@ -51,7 +51,16 @@ class Stop(Document):
     type: Literal["stop"] = Field(description=KIND)
 
 
-CLIENT: TypeAdapter[Ask | Stop] = TypeAdapter(Ask | Stop)
+def _kind(document: object) -> str:
+    """A request needs no `type`."""
+    return str(document.get("type", "ask")) if isinstance(document, dict) else "ask"
+
+
+Client = Annotated[
+    Annotated[Ask, Tag("ask")] | Annotated[Stop, Tag("stop")],
+    Discriminator(_kind, custom_error_type="unknown_type", custom_error_message="type: expected 'ask' or 'stop'"),
+]
+CLIENT: TypeAdapter[Client] = TypeAdapter(Client)
 
 
 class _Answer(Document):

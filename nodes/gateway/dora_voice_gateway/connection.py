@@ -6,15 +6,37 @@ import asyncio
 from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from dora_voice_gateway.errors import ClientError, GoneError
+from dora_voice_gateway.errors import GoneError
 from dora_voice_session.schema import Document
 
 SLOW_S = 10.0
 """A client that takes nothing for so long is not waited for."""
 
+LINGER_S = 10.0
+"""So long a client may take to take what was sent before the close."""
+LONGEST_REASON = 123
+"""Bytes, as RFC 6455 has it."""
+
 NORMAL, GOING_AWAY, UNSUPPORTED, POLICY, TOO_LARGE, TRY_LATER = 1000, 1001, 1003, 1008, 1009, 1013
 """Close codes of RFC 6455."""
+
+
+class Protocol(WebSocketsSansIOProtocol):
+    """A client that reads nothing is closed, too, and what was written for it is given up at last."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] == "websocket.close":
+            # Behind what waits to be taken, without waiting for that.
+            self.writable.set()
+            self.loop.call_later(LINGER_S, self.transport.abort)
+        await super().send(message)
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()
 
 
 class Connection:
@@ -47,7 +69,7 @@ class Connection:
         # A client that has gone, or reads nothing, is not waited for.
         with suppress(RuntimeError, WebSocketDisconnect, TimeoutError, OSError):
             if self._socket.application_state is WebSocketState.CONNECTED:
-                await asyncio.wait_for(self._socket.close(code, reason), 1.0)
+                await asyncio.wait_for(self._socket.close(code, _short(reason)), 1.0)
 
     async def _send(self, data: str | bytes) -> None:
         try:
@@ -60,8 +82,5 @@ class Connection:
             raise GoneError from error
 
 
-def as_text(message: str | bytes) -> str:
-    """Raises ClientError for a binary message, where only JSON is expected."""
-    if isinstance(message, bytes):
-        raise ClientError("bad_request", f"a binary message of {len(message)} bytes: expected a JSON document")
-    return message
+def _short(reason: str) -> str:
+    return reason.encode()[:LONGEST_REASON].decode(errors="ignore")

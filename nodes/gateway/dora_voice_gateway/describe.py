@@ -52,10 +52,12 @@ def protocol() -> dict[str, Any]:
 
 
 def _kinds(adapter: Any) -> list[type[BaseModel]]:
-    """The classes of a union, which may be annotated."""
-    union = adapter._type
-    union = get_args(union)[0] if hasattr(union, "__metadata__") else union
-    return list(get_args(union))
+    """The classes of a union; it and they may be annotated."""
+    return [_bare(kind) for kind in get_args(_bare(adapter._type))]
+
+
+def _bare(kind: Any) -> Any:
+    return get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
 
 
 def main() -> None:

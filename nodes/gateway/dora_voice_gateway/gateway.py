@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dora_voice_gateway.admission import Door
 from dora_voice_gateway.bridge import Bridge
 from dora_voice_gateway.config import Config
-from dora_voice_gateway.errors import ClientError
+from dora_voice_gateway.errors import ClientError, GoneError
 from dora_voice_gateway.llm_session import LlmSession
 from dora_voice_gateway.media import Limits
 from dora_voice_gateway.metrics import Metrics
@@ -67,9 +67,14 @@ class Gateway:
         except ClientError as error:
             measured.outcome = error.code
             raise
-        except BaseException:
+        except (GoneError, asyncio.CancelledError):
             measured.outcome = "gone"
             raise
+        except Exception as error:
+            # The client waits for an answer, whatever is wrong here.
+            log.exception("%s request failed", protocol)
+            measured.outcome = "failed"
+            raise ClientError("failed", "a fault of the gateway, which is in its log") from error
         finally:
             self.metrics.requests.labels(protocol, measured.outcome).inc()
             if measured.first_s is not None:

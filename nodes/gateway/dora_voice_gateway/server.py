@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 from dora_voice_gateway import chat, stream, voice
-from dora_voice_gateway.connection import GOING_AWAY, POLICY, TRY_LATER, Connection
+from dora_voice_gateway.connection import GOING_AWAY, POLICY, TRY_LATER, Connection, Protocol
 from dora_voice_gateway.describe import protocol
 from dora_voice_gateway.errors import GoneError
 from dora_voice_gateway.gateway import Gateway
@@ -41,7 +41,7 @@ Serve = Callable[[Connection, Gateway], Awaitable[None]]
 
 def app(gateway: Gateway) -> Starlette:
     def page(request: Request) -> Response:
-        return FileResponse(PAGE / "index.html", headers=HEADERS)
+        return FileResponse(PAGE / "index.html")
 
     def health(request: Request) -> Response:
         status = "closing" if gateway.is_closing else "ok"
@@ -67,29 +67,21 @@ def app(gateway: Gateway) -> Starlette:
             WebSocketRoute("/ws/chat", _let_in(gateway, "chat", chat.serve)),
             WebSocketRoute("/ws/stream", _let_in(gateway, "stream", stream.serve)),
             WebSocketRoute("/ws/voice", _let_in(gateway, "voice", voice.serve)),
-            Mount("/page", _PageFiles(directory=PAGE)),
+            Mount("/page", StaticFiles(directory=PAGE)),
         ]
     )
 
 
-class _PageFiles(StaticFiles):
-    async def get_response(self, path: str, scope: object) -> Response:
-        response = await super().get_response(path, scope)  # type: ignore[arg-type]
-        response.headers.update(HEADERS)
-        return response
-
-
 def _let_in(gateway: Gateway, name: str, serve: Serve) -> Callable[[WebSocket], Awaitable[None]]:
     async def talk(socket: WebSocket) -> None:
+        # Of a handshake that is refused a browser tells its page nothing; of a close code it does.
+        await socket.accept()
+        connection = Connection(socket, gateway.config.idle_s)
         if why := gateway.door.why_closed(socket.headers, socket.query_params):
             gateway.metrics.refused.inc()
             log.warning("%s refused: %s", name, why)
-            # Of a handshake that is refused a browser tells its page nothing; of a close code it does.
-            await socket.accept()
-            await socket.close(POLICY, why[:120])
+            await connection.close(POLICY, why)
             return
-        await socket.accept()
-        connection = Connection(socket, gateway.config.idle_s)
         if gateway.is_closing or len(gateway.tasks) >= gateway.config.connections:
             reason = "closing" if gateway.is_closing else f"CONNECTIONS={gateway.config.connections} are connected"
             await connection.close(TRY_LATER, reason)
@@ -122,9 +114,12 @@ class Server:
         config = uvicorn.Config(
             app,
             log_config=None,
+            # Below, it writes addresses, and tokens in them.
+            log_level="warning",
+            headers=list(HEADERS.items()),
             access_log=False,
             lifespan="off",
-            ws="websockets-sansio",
+            ws=Protocol,
             ws_max_size=gateway.config.message_mb * 2**20,
             ws_ping_interval=20,
             ws_ping_timeout=20,
