@@ -33,7 +33,6 @@ class PageServer:
         routes = [
             Route("/", self._index),
             Mount("/page", StaticFiles(directory=PAGE)),
-            Mount("/test", StaticFiles(directory=Path(__file__).with_name("page"))),
             WebSocketRoute("/ws/voice", self._voice),
         ]
         listening = socket.create_server(("127.0.0.1", 0))

@@ -1,17 +1,14 @@
 """The page in a real browser, with a gateway that says what each test tells it to."""
 
 import re
-import shutil
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from gateway.browser import ALLOWED, DEVICE, launched, record, recorded
 from gateway.page_server import FIN, SPECULATIVE, PageServer
 from playwright.sync_api import expect, sync_playwright
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-ALWAYS = ["--no-sandbox", "--autoplay-policy=no-user-gesture-required"]
-ALLOWED, DEVICE = "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"
 STORY = "Once upon a time there was a robot."
 STEP = 2.0**-17
 """Samples of a reply count up by it: whatever is heard says where it was in the reply."""
@@ -24,13 +21,6 @@ expect.set_options(timeout=30_000)
 def playwright():
     with sync_playwright() as running:
         yield running
-
-
-def launched(playwright, *flags):
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.fail(f"none of {', '.join(BROWSERS)} is installed. Run: sudo apt-get install chromium")
-    return playwright.chromium.launch(executable_path=program, args=[*ALWAYS, *flags])
 
 
 @pytest.fixture(scope="module")
@@ -96,20 +86,9 @@ def counting(samples):
     return (np.arange(samples, dtype=np.float32) + 1) * STEP
 
 
-def record(page):
-    page.evaluate("""async () => {
-        const { output } = window.doraVoice;
-        await output.context.audioWorklet.addModule("/test/recorder-worklet.js");
-        const recorder = new AudioWorkletNode(output.context, "recorder");
-        window.recorded = [];
-        recorder.port.onmessage = ({ data }) => window.recorded.push(...data);
-        output.connect(recorder).connect(output.context.destination);
-    }""")
-
-
-def recorded(page):
+def heard_steps(page):
     """What was heard, in steps, without silence."""
-    heard = np.array(page.evaluate("window.recorded")) / STEP
+    heard = recorded(page) / STEP
     return heard[heard != 0]
 
 
@@ -144,8 +123,16 @@ def test_a_turn_is_shown_as_it_comes(page, server):
     assert reports == sorted(reports)
 
 
-def test_what_is_heard_holds_and_goes_on_at_the_very_sample(page, server):
-    record(page)
+@pytest.fixture
+def recorded_page(browser, server):
+    with opened(browser, server.url, bypass_csp=True) as page:
+        expect(state(page)).to_have_text("Ready")
+        record(page)
+        yield page
+
+
+def test_what_is_heard_holds_and_goes_on_at_the_very_sample(recorded_page, server):
+    page = recorded_page
     talk(page, server)
     hear(server, 1, "A story.")
     server.verb("commit", 1)
@@ -155,15 +142,15 @@ def test_what_is_heard_holds_and_goes_on_at_the_very_sample(page, server):
     expect(state(page)).to_have_text("Paused, hearing you")
     server.verb("resume", 1)
     assert server.expect(type="played", fin=True)["samples"] == 72_000
-    heard = recorded(page)
+    heard = heard_steps(page)
     held = counted(heard, 1)
     assert held < 72_000
     assert held in [one["samples"] for one in server.received if one["type"] == "played"]
     assert counted(heard, held + 1) == 72_000
 
 
-def test_an_interruption_silences_and_shows_what_was_heard(page, server):
-    record(page)
+def test_an_interruption_silences_and_shows_what_was_heard(recorded_page, server):
+    page = recorded_page
     talk(page, server)
     hear(server, 1, "A story.")
     server.verb("commit", 1)
@@ -182,7 +169,7 @@ def test_an_interruption_silences_and_shows_what_was_heard(page, server):
     server.verb("commit", 2)
     server.play(2, counting(480), FIN)
     server.expect(type="played", segment_id=2, fin=True)
-    assert counted(recorded(page), 1) == last["samples"]
+    assert counted(heard_steps(page), 1) == last["samples"]
 
 
 def test_speculative_audio_waits_for_its_commit_and_a_false_alarm_leaves_nothing(page, server):
@@ -320,6 +307,14 @@ def test_a_conversation_that_the_server_ended_can_be_begun_again(page, server):
     page.get_by_role("button", name="Connect").click()
     expect(state(page)).to_have_text("Ready")
     expect(page.get_by_role("alert")).to_be_empty()
+
+
+def test_a_connection_that_the_server_closed_for_being_idle_is_not_opened_by_itself(page, server):
+    server.hang_up(1000)
+    expect(state(page)).to_have_text("Conversation ended")
+    page.get_by_role("button", name="Connect").click()
+    server.expect(type="begin")
+    expect(state(page)).to_have_text("Ready")
 
 
 def test_a_refused_token_is_asked_for(browser):

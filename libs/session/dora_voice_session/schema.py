@@ -54,7 +54,7 @@ class MediaPart(Document):
     type: Literal["image", "audio", "video"] = Field(description="what kind of content this is")
     data: Base64 = Field(description="the file, or the samples, base64")
     format: Literal["f32le", "s16le"] | None = Field(
-        default=None, description="of sound: mono PCM, float32 or int16, little-endian; null: a file of any usual format"
+        default=None, description="of sound: mono PCM, float32 or int16, little-endian; null: a file of any kind"
     )
     sample_rate: int | None = Field(
         default=None, ge=8_000, le=192_000, description="of PCM, samples per second, Hz; null: 16,000"

@@ -6,22 +6,22 @@ import asyncio
 import json
 import struct
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from dora_voice.audio import EMPTY, Samples
 from dora_voice.messages import Audio, Control, Message, Played, Text
 from dora_voice_gateway import voice_protocol as protocol
 from dora_voice_gateway.admission import Rate
 from dora_voice_gateway.bridge import Lost
 from dora_voice_gateway.connection import TRY_LATER, Connection
-from dora_voice_gateway.errors import ClientError, GoneError
+from dora_voice_gateway.errors import ClientError
 from dora_voice_gateway.gateway import Gateway
 from dora_voice_gateway.media import samples_of
 from dora_voice_gateway.parsing import parse
+from dora_voice_gateway.side_by_side import side_by_side
 from dora_voice_session import requests
 from dora_voice_session.schema import Document, SessionSettings
 
@@ -29,9 +29,9 @@ FIN, SPECULATIVE = 1, 2
 MOST_WAITING = 2_000
 """Messages that a slow client hasn't taken: 40 s of sound; tts sends no more than 2 s ahead of what was played."""
 MOST_REPLIES = 64
+"""Of which something is still known."""
 FASTEST = 1.5
-"""Sound comes as fast as it is spoken; so much faster after the network was slow, for `BURST_S` of it at once."""
-BURST_S = 10.0
+"""Sound comes as fast as it is spoken; so much faster after the network was slow, for a minute of it at once."""
 
 
 async def serve(connection: Connection, gateway: Gateway) -> None:
@@ -42,14 +42,11 @@ async def serve(connection: Connection, gateway: Gateway) -> None:
 
     async with gateway.voices.take(tell):
         voice = Voice(connection, gateway, begin.sample_rate)
-        writing = asyncio.create_task(voice.write())
         try:
             with gateway.measured("voice", "-"):
                 voice.start(begin.settings)
-                await voice.read()
-                await voice.flush_out()
+                await side_by_side(voice.read(), voice.write())
         finally:
-            writing.cancel()
             voice.close()
 
 
@@ -67,20 +64,38 @@ async def _begin(connection: Connection) -> protocol.Begin:
 
 @dataclass(slots=True)
 class Reply:
-    """What was sent of one, and how far the text is that it says: (samples sent, end of the text)."""
+    """To what was said in one segment: what was sent of it, and what was heard. Samples are at 24 kHz."""
 
-    samples: int = 0
-    marks: list[tuple[int, int]] = field(default_factory=list)
+    is_typed: bool = False
+    """Its text comes as results of a request."""
+    is_spoken: bool = True
+    is_written: bool = False
+    """A typed one's text is complete, or has failed."""
+    committed_s: float | None = None
+    """Since when its first sound is waited for."""
+    sent_samples: int = 0
     heard_samples: int = 0
+    heard_end: int = 0
+    """In code points of its text."""
     is_over: bool = False
+    """Nothing more of it is heard."""
+    _unheard: deque[tuple[int, int]] = field(default_factory=deque)
+    """Where pieces end that were sent: in samples, and in the text."""
 
-    def sent(self, samples: int, text_end: int | None) -> None:
-        self.samples += samples
-        self.marks.append((self.samples, text_end or 0))
+    def sent(self, samples: int, text_end: int) -> None:
+        self.sent_samples += samples
+        if not self.is_over:
+            self._unheard.append((self.sent_samples, text_end))
 
-    def text_end(self, samples: int) -> int:
-        """Of what was heard."""
-        return max((end for at, end in self.marks if at <= samples), default=0)
+    def heard(self, samples: int) -> None:
+        """So many of them, at least."""
+        self.heard_samples = max(self.heard_samples, samples)
+        while self._unheard and self._unheard[0][0] <= self.heard_samples:
+            _, self.heard_end = self._unheard.popleft()
+
+    def end(self) -> None:
+        self.is_over = True
+        self._unheard.clear()
 
 
 class Voice:
@@ -89,22 +104,26 @@ class Voice:
         self._gateway = gateway
         self._rate_hz = rate_hz
         self._line = gateway.bridge.open("voice", self._receive)
+        self._is_ready = False
         self._newest = 0
+        self._floor = 0
+        """Every older segment has ended."""
         self._requests = Rate(gateway.config.requests_per_minute, time.monotonic)
         self._sound_s = Rate(60 * FASTEST, time.monotonic)
+        self._complaints = Rate(1, time.monotonic)
+        """About sound that comes too fast."""
         self._sent_samples = 0
-        self._typed: dict[int, bool] = {}
-        """Segments of typed words, and whether their reply is spoken."""
         self._replies: OrderedDict[int, Reply] = OrderedDict()
-        self._committed_s: dict[int, float] = {}
-        self._outgoing: asyncio.Queue[Document | bytes | None] = asyncio.Queue()
+        """By segment, those that were begun last."""
+        self._outgoing: asyncio.Queue[Document | bytes] = asyncio.Queue()
         self._is_slow = False
-        self._is_too_fast = False
 
     def start(self, settings: SessionSettings | None) -> None:
-        if settings is not None:
+        """Ready is told when the settings are in force, or refused: words that come at once could overtake them."""
+        if settings is None:
+            self._ready()
+        else:
             self._request({"type": "session", "settings": settings.model_dump(exclude_unset=True)})
-        self._put(protocol.Ready(session_id=self._line.session_id))
 
     def close(self) -> None:
         self._line.close()
@@ -117,7 +136,10 @@ class Voice:
                 if isinstance(message, bytes):
                     self._hear(message)
                 elif isinstance(said := parse(protocol.CLIENT, message), protocol.End):
+                    # Nothing comes behind it.
+                    self.close()
                     self._put(protocol.Ended())
+                    await self._outgoing.join()
                     return
                 else:
                     self._obey(said)
@@ -125,27 +147,26 @@ class Voice:
                 self._put(protocol.Failed(code=error.code, error=str(error)))
 
     async def write(self) -> None:
-        """Sends what waits. A client that doesn't take it is told so by the close code, and goes."""
-        while (message := await self._outgoing.get()) is not None:
-            try:
-                if isinstance(message, bytes):
-                    await self._connection.send_bytes(message)
-                else:
-                    await self._connection.send(message)
-            except GoneError:
-                return
+        """Sends what waits. Raises GoneError if the client doesn't take it: the close code says so."""
+        while True:
+            message = await self._outgoing.get()
+            if isinstance(message, bytes):
+                await self._connection.send_bytes(message)
+            else:
+                await self._connection.send(message)
+            self._outgoing.task_done()
 
-    async def flush_out(self) -> None:
-        self._outgoing.put_nowait(None)
+    def _ready(self) -> None:
+        if not self._is_ready:
+            self._is_ready = True
+            self._put(protocol.Ready(session_id=self._line.session_id))
 
     def _hear(self, data: bytes) -> None:
         samples = samples_of(data, "f32le")
         if not self._sound_s.allows(len(samples) / self._rate_hz):
-            if not self._is_too_fast:
-                self._is_too_fast = True
+            if self._complaints.allows():
                 raise ClientError("rate_limited", f"sound comes faster than it is spoken: expected {self._rate_hz} Hz")
             return
-        self._is_too_fast = False
         self._line.send(
             Audio,
             port="audio",
@@ -158,20 +179,21 @@ class Voice:
     def _obey(self, said: protocol.Client) -> None:
         if isinstance(said, protocol.Played):
             self._played(said)
+        elif not isinstance(said, protocol.Stop | protocol.Say):
+            raise ClientError("bad_request", f"type={said.type!r}: expected once, at the beginning")
+        elif not self._requests.allows():
+            limit = self._gateway.config.requests_per_minute
+            raise ClientError("rate_limited", f"more than REQUESTS_PER_MINUTE={limit}")
         elif isinstance(said, protocol.Stop):
             self._interrupt(self._mint())
-        elif isinstance(said, protocol.Say):
-            if not self._requests.allows():
-                limit = self._gateway.config.requests_per_minute
-                raise ClientError("rate_limited", f"more than REQUESTS_PER_MINUTE={limit}")
-            self._say(said)
         else:
-            raise ClientError("bad_request", "type='begin': expected once, at the beginning")
+            self._say(said)
 
     def _say(self, said: protocol.Say) -> None:
         segment_id = self._mint()
         self._interrupt(segment_id)
-        self._typed[segment_id] = said.speak
+        reply = self._reply(segment_id)
+        reply.is_typed, reply.is_spoken = True, said.speak
         request = {
             "messages": [{"role": "user", "content": said.text}],
             "is_last_chunk": True,
@@ -181,32 +203,43 @@ class Voice:
         self._request({"type": "prefill", "request": request}, segment_id, fin=False)
         self._request({"type": "generate", "streaming": {"generate_audio": said.speak}}, segment_id)
         self._put(protocol.Transcript(segment_id=segment_id, text=said.text))
-        self._put(protocol.Verb(type="commit", segment_id=segment_id))
-        self._committed_s[segment_id] = time.monotonic()
+        self._commit(segment_id)
 
     def _interrupt(self, segment_id: int) -> None:
         """Everything before this segment ends."""
-        self._line.send(Control, port="client_control", verb="flush", segment_id=segment_id, flush=True)
+        self._floor = segment_id
         self._flush(segment_id)
+        self._put(protocol.Verb(type="flush", segment_id=segment_id))
+
+    def _flush(self, segment_id: int) -> None:
+        self._line.send(Control, port="client_control", verb="flush", segment_id=segment_id, flush=True)
 
     def _played(self, said: protocol.Played) -> None:
         reply = self._replies.get(said.segment_id)
-        if reply is None or said.samples > reply.samples:
-            sent = reply.samples if reply else 0
+        sent = reply.sent_samples if reply else 0
+        if reply is None or said.samples > sent:
             raise ClientError(
                 "bad_request", f"samples={said.samples} of segment_id={said.segment_id}: only {sent} were sent"
             )
         if reply.is_over:
             return
-        reply.heard_samples, reply.is_over = max(reply.heard_samples, said.samples), said.fin
+        reply.heard(said.samples)
+        if said.fin:
+            reply.end()
         self._line.send(
             Played,
             port="played",
             segment_id=said.segment_id,
             samples=reply.heard_samples,
-            text_end=reply.text_end(reply.heard_samples),
+            text_end=reply.heard_end,
             fin=said.fin,
         )
+
+    def _reply(self, segment_id: int) -> Reply:
+        reply = self._replies.setdefault(segment_id, Reply())
+        if len(self._replies) > MOST_REPLIES:
+            self._replies.popitem(last=False)
+        return reply
 
     def _mint(self) -> int:
         # The vad may be giving the next number to somebody who begins to speak.
@@ -228,6 +261,9 @@ class Voice:
             return
         segment_id = message.segment_id or 0
         self._newest = max(self._newest, segment_id)
+        if segment_id < self._floor and message.port in ("reply_audio", "reply_text", "result"):
+            # It was on its way when the client interrupted it.
+            return
         match message:
             case Control():
                 self._control(message, segment_id)
@@ -241,62 +277,89 @@ class Voice:
                         segment_id=segment_id, text=message.text, rejected=message.rejected, error=message.error
                     )
                 )
-            case Text(port="reply_text") if segment_id not in self._typed:
-                self._put(
-                    protocol.Reply(segment_id=segment_id, text_delta=message.text, fin=message.fin, error=message.error)
-                )
+            case Text(port="reply_text"):
+                self._pass_on(message, segment_id)
             case Text(port="result"):
-                self._result(requests.RESULT.validate_json(message.text), segment_id)
+                self._result(message, segment_id)
 
     def _control(self, control: Control, segment_id: int) -> None:
         match control.verb:
             case "start":
                 self._put(protocol.SpeechStarted(segment_id=segment_id, continues=control.continues))
             case "commit":
-                self._committed_s[segment_id] = time.monotonic()
-                self._put(protocol.Verb(type="commit", segment_id=segment_id))
-            case "flush":
-                self._flush(segment_id)
+                self._commit(segment_id)
             case "drop":
-                self._replies.pop(segment_id, None)
+                if reply := self._replies.get(segment_id):
+                    # The client may say how much it had of it.
+                    reply.end()
                 self._put(protocol.Verb(type="drop", segment_id=segment_id))
-            case "pause" | "resume":
+            case "flush" | "pause" | "resume":
                 self._put(protocol.Verb(type=control.verb, segment_id=segment_id))
 
-    def _flush(self, segment_id: int) -> None:
-        for older in [each for each in self._committed_s if each < segment_id]:
-            del self._committed_s[older]
-        self._put(protocol.Verb(type="flush", segment_id=segment_id))
+    def _commit(self, segment_id: int) -> None:
+        self._put(protocol.Verb(type="commit", segment_id=segment_id))
+        reply = self._reply(segment_id)
+        if reply.sent_samples:
+            self._put(protocol.Timing(segment_id=segment_id, first_audio_ms=0))
+        else:
+            reply.committed_s = time.monotonic()
+
+    def _pass_on(self, fragment: Text, segment_id: int) -> None:
+        reply = self._replies.get(segment_id)
+        if reply is None or not reply.is_typed:
+            self._put(
+                protocol.Reply(segment_id=segment_id, text_delta=fragment.text, fin=fragment.fin, error=fragment.error)
+            )
 
     def _speak(self, audio: Audio, segment_id: int) -> None:
-        reply = self._replies.setdefault(segment_id, Reply())
-        if len(self._replies) > MOST_REPLIES:
-            self._replies.popitem(last=False)
-        reply.sent(len(audio.samples), audio.text_end)
-        if (committed_s := self._committed_s.pop(segment_id, None)) is not None:
-            waited_ms = (time.monotonic() - committed_s) * 1000
+        reply = self._reply(segment_id)
+        reply.sent(len(audio.samples), audio.text_end or 0)
+        if reply.committed_s is not None and len(audio.samples):
+            waited_ms, reply.committed_s = (time.monotonic() - reply.committed_s) * 1000, None
             self._put(protocol.Timing(segment_id=segment_id, first_audio_ms=waited_ms))
-        flags = FIN * audio.fin | SPECULATIVE * audio.speculative
-        self._send_sound(segment_id, flags, audio.text_end or 0, audio.samples)
+        if audio.error:
+            self._put(protocol.Reply(segment_id=segment_id, text_delta="", error=audio.error))
+        header = struct.pack("<QII", segment_id, FIN * audio.fin | SPECULATIVE * audio.speculative, audio.text_end or 0)
+        self._put(header + audio.samples.astype("<f4").tobytes())
 
-    def _send_sound(self, segment_id: int, flags: int, text_end: int, samples: Samples) -> None:
-        self._put(struct.pack("<QII", segment_id, flags, text_end) + samples.astype("<f4").tobytes())
+    def _result(self, message: Text, segment_id: int) -> None:
+        # A node that crashed has ended it; `_lose` tells of that.
+        result = None if message.error else requests.RESULT.validate_json(message.text)
+        reply = self._replies.get(segment_id)
+        if reply is None or not reply.is_typed:
+            # Of the settings.
+            if isinstance(result, requests.Failed):
+                self._put(protocol.Failed(code=result.code, error=result.error))
+            self._ready()
+            return
+        if reply.is_written:
+            return
+        match result:
+            case requests.Chunk():
+                if result.chunk.text_delta:
+                    self._put(protocol.Reply(segment_id=segment_id, text_delta=result.chunk.text_delta))
+            case requests.Responded():
+                reply.is_written = True
+                self._gateway.count_tokens(result.response.usage)
+                self._put(protocol.Reply(segment_id=segment_id, text_delta="", fin=True))
+            case requests.Failed():
+                self._fail(reply, segment_id, f"{result.code}: {result.error}")
+            case None:
+                self._fail(reply, segment_id, message.error or "")
 
-    def _result(self, result: requests.Result, segment_id: int) -> None:
-        if isinstance(result, requests.Failed):
-            self._put(protocol.Failed(code=result.code, error=result.error))
-            if segment_id in self._typed:
-                self._put(protocol.Reply(segment_id=segment_id, text_delta="", fin=True, error=result.code))
-                self._send_sound(segment_id, FIN, 0, EMPTY)
-        elif isinstance(result, requests.Chunk) and segment_id in self._typed:
-            self._put(protocol.Reply(segment_id=segment_id, text_delta=result.chunk.text_delta))
-        elif isinstance(result, requests.Responded) and segment_id in self._typed:
-            self._gateway.count_tokens(result.response.usage)
-            self._put(protocol.Reply(segment_id=segment_id, text_delta="", fin=True))
+    def _fail(self, reply: Reply, segment_id: int, error: str) -> None:
+        """Neither the rest of the typed words is read, nor of the reply written or spoken."""
+        reply.is_written = True
+        self._flush(segment_id + 1)
+        self._put(protocol.Reply(segment_id=segment_id, text_delta="", fin=True, error=error))
+        if reply.is_spoken:
+            self._put(struct.pack("<QII", segment_id, FIN, 0))
 
     def _lose(self, port: str) -> None:
         if who := {"user_text": "stt", "result": "llm", "reply_audio": "tts", "control": "vad"}.get(port):
             self._put(protocol.Failed(code="unavailable", error=f"the node {who} crashed, and is coming back"))
+        if port == "result":
+            self._ready()
 
     def _put(self, message: Document | bytes) -> None:
         if self._outgoing.qsize() < MOST_WAITING:

@@ -81,7 +81,7 @@ test("a flush interrupts, and what was heard is told from what was cut", () => {
   conversation.played({ segmentId: 1, samples: 4800, textEnd: 10, fin: true, cut: true });
   const [turn] = conversation.turns;
   assert.ok(turn.isInterrupted);
-  assert.deepEqual(turn.parts, ["Once upon ", "a time."]);
+  assert.deepEqual(turn.parts, ["Once upon", " a time."]);
 });
 
 test("after a flush nothing more comes of the older segments", () => {

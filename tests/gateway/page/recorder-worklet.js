@@ -1,8 +1,8 @@
-// Writes down every sample that the page gives out.
+// Writes down every sample that comes to its inputs.
 
 class Recorder extends AudioWorkletProcessor {
-  process([[heard]]) {
-    if (heard) this.port.postMessage(heard.slice());
+  process(inputs, [[block]]) {
+    this.port.postMessage(inputs.map(([heard]) => heard?.slice() ?? new Float32Array(block.length)));
     return true;
   }
 }

@@ -4,6 +4,7 @@ const FIRST_RETRY_MS = 500;
 const LONGEST_RETRY_MS = 10_000;
 const OPENING_MS = 10_000;
 const MOST_BUFFERED_BYTES = 256_000; // 4 s of a microphone: what would come later than that is of no use
+const ENDED = 1000; // close code: the server has waited for long enough
 const REFUSED = [1008, 4401]; // close codes: policy, and our own for a wrong token
 export const UNAUTHORIZED = "unauthorized";
 
@@ -73,6 +74,7 @@ export class Connection {
   #closed(code) {
     this.#forget();
     if (REFUSED.includes(code)) return this.#onState("refused");
+    if (code === ENDED) return this.#onState("ended");
     this.#onState("gone", this.#retryMs);
     this.#timer = setTimeout(() => this.open(), this.#retryMs);
     this.#retryMs = Math.min(2 * this.#retryMs, LONGEST_RETRY_MS);

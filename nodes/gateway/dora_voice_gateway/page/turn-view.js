@@ -47,7 +47,8 @@ export class TurnView {
 }
 
 function userText(turn, words) {
-  if (turn.rejected !== null) return words.notUnderstood(turn.rejected);
+  // What follows the colon are numbers for the log.
+  if (turn.rejected !== null) return words.notUnderstood(turn.rejected.split(":")[0]);
   if (turn.error) return words.failed(turn.error);
   return turn.text || (turn.isGuess ? "…" : "");
 }

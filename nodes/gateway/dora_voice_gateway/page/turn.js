@@ -1,5 +1,7 @@
 // One exchange: what the user said or typed, and the reply to it.
 
+import { partsOf } from "./heard.js";
+
 export class Turn {
   text = "";
   isFinal = false; // the transcript is no longer a guess
@@ -42,7 +44,7 @@ export class Turn {
   replied({ text_delta: delta, fin, error }) {
     if (this.isInterrupted) return;
     this.reply += delta ?? "";
-    this.replyError = error ?? null;
+    this.replyError ??= error ?? null;
     this.isWritten ||= Boolean(fin);
     if (this.isWritten && (!this.isSpoken || error)) this.isOver = true;
   }
@@ -61,8 +63,6 @@ export class Turn {
   /** The reply in two: what counts as said, and what was cut off before it was heard. */
   get parts() {
     const heard = this.isInterrupted ? (this.heard?.textEnd ?? null) : null;
-    if (heard === null) return [this.reply, ""];
-    const characters = [...this.reply];
-    return [characters.slice(0, heard).join(""), characters.slice(heard).join("")];
+    return heard === null ? [this.reply, ""] : partsOf(this.reply, heard);
   }
 }
