@@ -43,6 +43,11 @@ class Served:
     port: int
     log: Path
     pid: int
+    run: subprocess.Popen[bytes]
+
+    def ended(self) -> None:
+        """Waits until it has ended by itself."""
+        self.run.wait(READY_S)
 
     def url(self, path: str) -> str:
         return f"ws://127.0.0.1:{self.port}{path}"
@@ -71,12 +76,13 @@ def serving(folder: Path, dataflow: Path = ROOT / "serve.yml", **env: str) -> It
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    served = Served(port, log, run.pid)
+    served = Served(port, log, run.pid, run)
     try:
-        wait_until_ready(served, run)
+        wait_until_ready(served)
         yield served
     finally:
-        os.killpg(run.pid, signal.SIGINT)
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGINT)
         try:
             run.wait(60)
         except subprocess.TimeoutExpired:
@@ -84,10 +90,10 @@ def serving(folder: Path, dataflow: Path = ROOT / "serve.yml", **env: str) -> It
             raise
 
 
-def wait_until_ready(served: Served, run: subprocess.Popen[bytes]) -> None:
+def wait_until_ready(served: Served) -> None:
     deadline_s = time.monotonic() + READY_S
     while time.monotonic() < deadline_s:
-        assert run.poll() is None, served.log.read_text()[-3000:]
+        assert served.run.poll() is None, served.log.read_text()[-3000:]
         try:
             if served.get("/healthz")[0] == 200:
                 return

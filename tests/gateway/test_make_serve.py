@@ -22,8 +22,8 @@ def test_make_serve_and_the_commands_after_it(tmp_path) -> None:
             ["bash", "-ec", f"exec {MAKE_SERVE}"], cwd=ROOT, env=env, stdout=out, stderr=out, start_new_session=True
         )
     try:
-        served = Served(port, log, run.pid)
-        wait_until_ready(served, run)
+        served = Served(port, log, run.pid, run)
+        wait_until_ready(served)
         assert "<title>" in served.get("/")[1]
         (ROOT / "out/answer.wav").unlink(missing_ok=True)
         done = subprocess.run(["bash", "-euc", CHAT], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)

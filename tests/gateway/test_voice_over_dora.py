@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import struct
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ import soundfile
 from gateway.serving import FAKES, PATIENCE_S, ROOT, SERVER, Served, serving, talk
 from listening import transcribed, word_errors
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
 
 from dora_voice.audio import resample
 from dora_voice_llm.past import Past, is_end
@@ -27,7 +24,6 @@ RECORDINGS = ROOT / "tests/recordings"
 FIN, SPECULATIVE = 1, 2
 GUESSED_S, ANSWERED_S = 2.3, 8.0
 """In three-questions: the first question is being said; the second has not begun."""
-MORE_THAN_FITS = 20_000
 
 
 class Voice:
@@ -536,25 +532,3 @@ def test_who_finds_no_place_is_told_the_position_and_gets_the_next(one_voice: Se
                 return [queued]
 
     assert talk(converse())[0]["position"] == 1
-
-
-def test_who_reads_nothing_is_told_so_by_the_close_code_and_leaves_the_place(one_voice: Served) -> None:
-    async def converse() -> tuple[int, str, str]:
-        narrow = socket.socket()
-        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        narrow.connect(("127.0.0.1", one_voice.port))
-        async with connect(one_voice.url("/ws/voice"), sock=narrow, max_queue=1) as slow:
-            await slow.send(json.dumps({"type": "begin"}))
-            with suppress(ConnectionClosed):
-                # Each is answered by an error, which is not read.
-                for _ in range(MORE_THAN_FITS):
-                    await slow.send("{")
-                while True:
-                    await asyncio.wait_for(slow.recv(), PATIENCE_S)
-            async with Voice(one_voice) as other:
-                return slow.close_code or 0, slow.close_reason or "", await other.answer("Hello.")
-
-    code, reason, reply = talk(converse())
-    assert code == 1013
-    assert reason.startswith("too slow")
-    assert reply == "You said: Hello."
