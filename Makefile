@@ -37,6 +37,7 @@ bench:
 	@$(SETUP) --dev
 	python tests/bench/bench_session.py
 	python tests/bench/bench_conversation.py
+	python tests/bench/bench_page.py
 
 lint:
 	@$(SETUP) --dev
