@@ -57,6 +57,7 @@ export class Microphone {
       return this.#join(stream);
     } catch (error) {
       if (error.name !== "NotSupportedError") throw error;
+      this.#worklet.port.onmessage = null; // pieces that are on their way belong to no context any more
       await this.#context.close();
       await this.#open();
       return this.#join(stream);
