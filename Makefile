@@ -17,14 +17,18 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 HERE := $(if $(filter 0w,$(MAKELEVEL)$(findstring w,$(firstword -$(MAKEFLAGS)))),$(PWD),$(CURDIR))
 export HERE
 
+define dora-run
+@cd "$$HERE" && trap 'is_interrupted=1' INT; \
+dora run "$(CURDIR)/$(1)" --log-level info $(2) || { code=$$?; \
+	test "$$is_interrupted" || echo "The same command followed by: 2>&1 | grep -m1 'ERROR  ' tells what failed first." >&2; \
+	exit $$code; }
+endef
+
 run: setup
-	@cd "$$HERE" && trap 'is_interrupted=1' INT; \
-	dora run "$(CURDIR)/dataflow.yml" --log-level info --log-filter sink=stdout || { code=$$?; \
-		test "$$is_interrupted" || echo "The same command followed by: 2>&1 | grep -m1 'ERROR  ' tells what failed first." >&2; \
-		exit $$code; }
+	$(call dora-run,dataflow.yml,--log-filter sink=stdout)
 
 serve: setup
-	@cd "$$HERE" && dora run "$(CURDIR)/serve.yml" --log-level info
+	$(call dora-run,serve.yml)
 
 test:
 	@$(SETUP) --dev

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import socket
 import struct
 import zlib
@@ -459,3 +460,24 @@ def test_limits_say_their_names(narrow: Served) -> None:
     assert (too_often["code"], too_often["error"]) == ("rate_limited", "more than REQUESTS_PER_MINUTE=3")
     assert silent == (1000, "nothing was said for 2 s")
     assert too_large[0] == 1009
+
+
+def test_what_is_refused_before_it_is_served_comes_back_with_its_id_and_is_counted(fake: Served) -> None:
+    def refused(path: str) -> float:
+        found = re.search(rf'requests_total{{outcome="bad_request",protocol="{path}"}} (\S+)', fake.get("/metrics")[1])
+        return float(found[1]) if found else 0.0
+
+    async def asked(path: str, **document: Any) -> dict[str, Any]:
+        async with Client(fake, f"/ws/{path}") as client:
+            if path == "stream":
+                await client.request(type="model", session_id="mine")
+            await client.send(document)
+            return await client.receive()
+
+    before = refused("chat"), refused("stream")
+    message = {"role": "user", "content": "Hi."}
+    chat = talk(asked("chat", messages=[message], foo=1, request_id="r1"))
+    stream = talk(asked("stream", type="generate", session_id="mine", foo=1, request_id="r2"))
+    assert (chat["code"], chat["request_id"]) == ("bad_request", "r1")
+    assert (stream["code"], stream["request_id"], stream["session_id"]) == ("bad_request", "r2", "mine")
+    assert (refused("chat"), refused("stream")) == (before[0] + 1, before[1] + 1)

@@ -71,15 +71,14 @@ def test_ctrl_c_stops_the_reply_and_the_command_ends_well(fake: Served, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--max-tokens", "0", "hi"], 1, "bad_request: ask.generation.max_new_tokens"),
         (["--url", "ws://127.0.0.1:9", "hi"], 1, "disconnected: ws://127.0.0.1:9/ws/chat: "),
-        (["--url", "nonsense", "hi"], 1, "disconnected: nonsense/ws/chat"),
-        (
-            ["--speak", "/no/such/folder/a.wav", "hi"],
-            1,
-            "--speak /no/such/folder/a.wav: can't be written (No such file",
-        ),
-        (["--max-tokens", "many", "hi"], 2, "argument --max-tokens"),
+        (["--url", "nonsense", "hi"], 2, "argument --url: 'nonsense': expected an address such as ws://"),
+        (["--url", "http://127.0.0.1:9", "hi"], 2, "argument --url"),
+        (["--url", "ws://127.0.0.1:9/ws/chat", "hi"], 2, "argument --url"),
+        (["--speak", "/no/such/folder/a.wav", "hi"], 2, "--speak: /no/such/folder/a.wav: can't be written (No such"),
+        (["--max-tokens", "0", "hi"], 2, "argument --max-tokens: '0': expected a whole number from 1"),
+        (["--max-tokens", "many", "hi"], 2, "argument --max-tokens: 'many'"),
+        ([" "], 2, "argument question: expected some words"),
     ],
 )
 def test_what_goes_wrong_is_told_in_a_line(fake: Served, arguments: list[str], code: int, told: str) -> None:
@@ -100,6 +99,17 @@ def test_the_pieces_of_an_answer_come_in_order(fake: Served) -> None:
     assert all(isinstance(delta, Delta) for delta in deltas)
     assert "".join(delta.text for delta in deltas) == done.text == "You said: Hello."
     assert sum(len(delta.audio) for delta in deltas) > 24_000
+
+
+def test_what_the_gateway_refuses_is_raised_with_its_code(fake: Served) -> None:
+    async def asked() -> None:
+        async with ChatClient(address(fake)) as client:
+            async for _ in client.ask([{"role": "user", "content": "Hello."}], temperature=1):
+                pass
+
+    with pytest.raises(ChatError, match=r"ask\.temperature") as raised:
+        talk(asked())
+    assert raised.value.code == "bad_request"
 
 
 def test_a_running_reply_is_stopped_from_another_task(fake: Served) -> None:

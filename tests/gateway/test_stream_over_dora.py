@@ -225,7 +225,7 @@ def test_the_model_is_described_before_anything_was_said(real: Served) -> None:
 
     model = talk(chat())
     assert model["name"].startswith("SmolLM2-135M-Instruct")
-    assert model["parts"] == ["text"]
+    assert model["parts"] == ["audio", "text"]
     assert "generate_audio" in model["fields"]
 
 

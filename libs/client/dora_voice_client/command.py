@@ -12,13 +12,17 @@ import wave
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from dora_voice_client.chat import REPLY_RATE_HZ, ChatClient, ChatError, Delta, Done, Queued
 
 
 def main() -> None:
     """Console script `dora-voice-chat`."""
-    given = _arguments().parse_args()
+    arguments = _arguments()
+    given = arguments.parse_args()
+    if given.question and not " ".join(given.question).strip():
+        arguments.error("argument question: expected some words")
     try:
         asyncio.run(_talk(given))
     except ChatError as error:
@@ -30,12 +34,34 @@ def main() -> None:
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="dora-voice-chat", description="Talks with a dora-voice gateway.")
     parser.add_argument("question", nargs="*", help="without one, each line of the standard input is one")
-    parser.add_argument("--url", default=os.environ.get("DORA_VOICE_URL", "ws://127.0.0.1:8765"))
+    parser.add_argument("--url", type=_address, default=os.environ.get("DORA_VOICE_URL", "ws://127.0.0.1:8765"))
     parser.add_argument("--token", default=os.environ.get("DORA_VOICE_TOKEN", ""))
     parser.add_argument("--system", default="", help="what the model is told first")
-    parser.add_argument("--max-tokens", type=int, default=256, help="longest reply")
-    parser.add_argument("--speak", type=Path, metavar="FILE", help="the replies, as a WAV file")
+    parser.add_argument("--max-tokens", type=_count, default=256, help="longest reply")
+    parser.add_argument("--speak", type=_writable, metavar="FILE", help="the replies, as a WAV file")
     return parser
+
+
+def _address(url: str) -> str:
+    """Of the gateway, without a path."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("ws", "wss") or not parts.netloc or parts.path.strip("/"):
+        raise argparse.ArgumentTypeError(f"{url!r}: expected an address such as ws://127.0.0.1:8765")
+    return url
+
+
+def _count(number: str) -> int:
+    if not number.isdecimal() or int(number) < 1:
+        raise argparse.ArgumentTypeError(f"{number!r}: expected a whole number from 1")
+    return int(number)
+
+
+def _writable(path: str) -> Path:
+    try:
+        Path(path).open("ab").close()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path}: can't be written ({error.strerror})") from error
+    return Path(path)
 
 
 async def _talk(given: argparse.Namespace) -> None:
@@ -84,11 +110,7 @@ def _lines() -> Iterator[str]:
 
 @contextmanager
 def _wav(path: Path) -> Iterator[wave.Wave_write]:
-    try:
-        file = path.open("wb")
-    except OSError as error:
-        sys.exit(f"--speak {path}: can't be written ({error.strerror})")
-    with file, wave.open(file) as wav:
+    with path.open("wb") as file, wave.open(file) as wav:
         wav.setnchannels(1)
         wav.setsampwidth(2)
         wav.setframerate(REPLY_RATE_HZ)

@@ -8,6 +8,10 @@ from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from dora_voice_gateway.config import is_loopback
+from dora_voice_gateway.errors import ClientError
+
+FASTEST_SOUND = 1.5
+"""Sound comes as fast as it is spoken; so much faster after the network was slow."""
 
 
 class Door:
@@ -58,6 +62,19 @@ class Rate:
             return False
         self._left -= cost
         return True
+
+
+class RequestRate:
+    """How often one connection may ask."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
+        self._rate = Rate(per_minute, clock)
+        self._per_minute = per_minute
+
+    def check(self) -> None:
+        """Raises ClientError if it asks too often."""
+        if not self._rate.allows():
+            raise ClientError("rate_limited", f"more than REQUESTS_PER_MINUTE={self._per_minute}")
 
 
 def _bytes(token: str) -> bytes:

@@ -15,6 +15,8 @@ from typing import Any
 
 from dora_voice.messages import Control, Message
 
+CRASHED = "restarted:"
+"""So begin the errors that a crash leaves behind. Lost comes with them."""
 ANOTHER_END_S = 3.0
 """By then has arrived what was on its way between the nodes when a session ended."""
 

@@ -8,13 +8,12 @@ from typing import Any
 
 from dora_voice.audio import Samples
 from dora_voice_gateway import chat_protocol as protocol
-from dora_voice_gateway.admission import Rate
 from dora_voice_gateway.chat_protocol import Ask
 from dora_voice_gateway.connection import Connection
 from dora_voice_gateway.content import content_of
 from dora_voice_gateway.errors import ClientError
 from dora_voice_gateway.gateway import Gateway, Measured
-from dora_voice_gateway.parsing import parse
+from dora_voice_gateway.parsing import parse, request_id_of
 from dora_voice_gateway.side_by_side import side_by_side
 from dora_voice_gateway.sound import Sound, pcm
 from dora_voice_session import requests
@@ -23,7 +22,6 @@ from dora_voice_session.schema import REPLY_RATE_HZ, StreamingResponse
 MOST_WAITING = 16
 """Requests of one connection."""
 CHUNK_SAMPLES = REPLY_RATE_HZ // 5
-SPOKEN = "You are a helpful talking robot. Give short and correct spoken answers in plain sentences."
 
 
 async def serve(connection: Connection, gateway: Gateway) -> None:
@@ -39,33 +37,34 @@ class Chat:
         self.session = gateway.llm_session("chat")
         self._connection = connection
         self._gateway = gateway
-        self._rate = Rate(gateway.config.requests_per_minute, asyncio.get_running_loop().time)
+        self._rate = gateway.request_rate()
         self._waiting: asyncio.Queue[Ask] = asyncio.Queue(MOST_WAITING)
         self._running: Ask | None = None
         self._in_line: asyncio.Task[protocol.Done] | None = None
         """The running request, while it waits for a place."""
         self._is_stopped = False
-        self._system_prompt: str | None = None
+        self._has_own_prompt = True
+        """The session begins with the llm node's own system prompt."""
 
     async def read(self) -> None:
         """Takes what comes, also while a request runs."""
         while True:
             message = await self._connection.receive()
-            request_id = None
             try:
                 asked = parse(protocol.CLIENT, message)
                 if isinstance(asked, protocol.Stop):
                     await self._stop()
-                    continue
-                request_id = asked.request_id
-                if not self._rate.allows():
-                    limit = self._gateway.config.requests_per_minute
-                    raise ClientError("rate_limited", f"more than REQUESTS_PER_MINUTE={limit}")
-                if self._waiting.full():
-                    raise ClientError("busy", f"{MOST_WAITING} requests wait already: expected one at a time")
-                self._waiting.put_nowait(asked)
+                else:
+                    self._take(asked)
             except ClientError as error:
-                await self._connection.send(_failed(error, request_id))
+                self._gateway.count_unread("chat", error)
+                await self._connection.send(_failed(error, request_id_of(message)))
+
+    def _take(self, asked: Ask) -> None:
+        self._rate.check()
+        if self._waiting.full():
+            raise ClientError("busy", f"{MOST_WAITING} requests wait already: expected one at a time")
+        self._waiting.put_nowait(asked)
 
     async def answer(self) -> None:
         """One request after the other: each ends in exactly one Done or Failed."""
@@ -139,8 +138,7 @@ class Chat:
     async def _prefill(self, asked: Ask) -> requests.Prefilled:
         """Reads what is new in the conversation."""
         content = await content_of(asked.messages, self._gateway)
-        is_told = asked.messages[0].role == "system"
-        await self._tell("" if is_told or not asked.tts.enabled else SPOKEN)
+        await self._begin_with(own_prompt=asked.tts.enabled and asked.messages[0].role != "system")
         image = asked.image.model_dump(exclude_unset=True)
         request: dict[str, Any] = {
             "messages": [message.model_dump() for message in content.messages],
@@ -157,11 +155,14 @@ class Chat:
         assert isinstance(result, requests.Prefilled)
         return result
 
-    async def _tell(self, system_prompt: str) -> None:
-        """What the model is told before a conversation that doesn't begin with that itself."""
-        if system_prompt != self._system_prompt:
-            await self.session.ask("session", settings={"system_prompt": system_prompt})
-            self._system_prompt = system_prompt
+    async def _begin_with(self, *, own_prompt: bool) -> None:
+        """The llm node's own system prompt asks for words to be spoken. Without it the client's messages are all."""
+        if own_prompt and not self._has_own_prompt:
+            self.session.close()
+            self.session = self._gateway.llm_session("chat")
+        elif not own_prompt and self._has_own_prompt:
+            await self.session.ask("session", settings={"system_prompt": ""})
+        self._has_own_prompt = own_prompt
 
     async def _generate(self, asked: Ask, measured: Measured) -> protocol.Done:
         sound = Sound(CHUNK_SAMPLES if asked.streaming else None)

@@ -63,8 +63,7 @@ async def _read_media(part: MediaPart, model: Model, gateway: Gateway) -> list[P
         samples = await asyncio.to_thread(media.sound_of, part, gateway.limits)
         return _texts([await write_down(gateway.bridge, samples, gateway.config.request_s)])
     if "image" not in model.parts:
-        takes = ", ".join(sorted({*model.parts, "audio"}))
-        raise ClientError("unsupported_part", f"{model.name} takes {takes}, not {part.type}")
+        raise ClientError("unsupported_part", f"{model.name} takes {', '.join(model.parts)}, not {part.type}")
     if part.type == "image":
         await asyncio.to_thread(media.check_picture, part, gateway.limits)
         return [part]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dora_voice_gateway.admission import Door
+from dora_voice_gateway.admission import Door, RequestRate
 from dora_voice_gateway.bridge import Bridge
 from dora_voice_gateway.config import Config
 from dora_voice_gateway.errors import ClientError, GoneError
@@ -39,11 +39,15 @@ class Gateway:
         self.is_closing = False
         self._model: requests.Model | None = None
 
+    def request_rate(self) -> RequestRate:
+        """Of one connection."""
+        return RequestRate(self.config.requests_per_minute, time.monotonic)
+
     def llm_session(self, kind: str) -> LlmSession:
         return LlmSession(self.bridge, kind, self.config.request_s)
 
     async def model(self) -> requests.Model:
-        """What the llm node's model is called, and takes."""
+        """What the llm node's model is called, and what messages to it may hold, with what becomes text here."""
         if self._model is None:
             session = LlmSession(self.bridge, "gateway", MODEL_WAIT_S)
             try:
@@ -51,12 +55,19 @@ class Gateway:
             finally:
                 session.close()
             assert isinstance(described, requests.Model)
-            self._model = described
+            films = {"video"} if "image" in described.parts else set()
+            parts = sorted({*described.parts, "audio", *films})
+            self._model = described.model_copy(update={"parts": parts})
         return self._model
 
     def count_tokens(self, usage: Usage) -> None:
         for kind in ("reused", "computed", "generated"):
             self.metrics.tokens.labels(kind).inc(getattr(usage, f"{kind}_tokens"))
+
+    def count_unread(self, protocol: str, error: ClientError) -> None:
+        """A message that was refused before anybody worked on it."""
+        self.metrics.requests.labels(protocol, error.code).inc()
+        log.info("%s message outcome=%s", protocol, error.code)
 
     @contextmanager
     def measured(self, protocol: str, request: str) -> Iterator[Measured]:
@@ -68,7 +79,7 @@ class Gateway:
             measured.outcome = error.code
             raise
         except (GoneError, asyncio.CancelledError):
-            measured.outcome = "gone"
+            measured.outcome = "closing" if self.is_closing else "gone"
             raise
         except Exception as error:
             # The client waits for an answer, whatever is wrong here.

@@ -8,15 +8,14 @@ import numpy as np
 
 from dora_voice.audio import Samples
 from dora_voice.messages import SOURCE_RATE_HZ, Audio, Message, Text
-from dora_voice_gateway.bridge import Bridge, Lost
+from dora_voice_gateway.bridge import CRASHED, Bridge, Lost
 from dora_voice_gateway.errors import ClientError
 
 LONGEST_PIECE_S, SHORTEST_PIECE_S = 25.0, 15.0
 """The stt node takes 30 s at once. A longer recording is cut at its quietest place between these."""
 FRAME_SAMPLES = SOURCE_RATE_HZ // 20
-MESSAGE_SAMPLES = SOURCE_RATE_HZ
-CRASHED = "restarted:"
-"""So begin the errors that a crash leaves behind. Lost comes with them."""
+MESSAGE_SAMPLES = SOURCE_RATE_HZ // 20
+"""Small: dora warns of large messages."""
 
 
 async def write_down(bridge: Bridge, samples: Samples, timeout_s: float) -> str:

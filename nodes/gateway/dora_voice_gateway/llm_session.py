@@ -11,9 +11,8 @@ from typing import Any
 
 from dora_voice.audio import Samples
 from dora_voice.messages import Audio, Control, Message, Played, Text
-from dora_voice_gateway.bridge import Bridge, Lost
+from dora_voice_gateway.bridge import CRASHED, Bridge, Lost
 from dora_voice_gateway.errors import ClientError
-from dora_voice_gateway.listening import CRASHED
 from dora_voice_session import requests
 from dora_voice_session.requests import Result
 from dora_voice_session.schema import StreamingResponse

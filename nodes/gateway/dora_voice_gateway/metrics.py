@@ -23,7 +23,7 @@ class Metrics:
         )
         self.first_output = Histogram(
             "dora_voice_first_output_seconds",
-            "From a request to the first of its reply",
+            "From a request, or the end of the user's turn, to the first of its reply",
             ["protocol"],
             buckets=SECONDS,
             registry=registry,

@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from dora_voice_gateway.errors import ClientError
+from dora_voice_session import requests
 
 T = TypeVar("T")
 
@@ -31,6 +32,11 @@ def parse(kinds: TypeAdapter[T], document: str | bytes) -> T:
         where = ".".join(steps) or "document"
         found = "" if first["type"] == "missing" else f", found {reprlib.repr(first['input'])}"
         raise ClientError("bad_request", _short(f"{where}: {first['msg']}") + found) from error
+
+
+def request_id_of(message: str | bytes) -> str | None:
+    """Of a message that may be no request at all; None if it has none that could be one."""
+    return requests.request_id_of(message) if isinstance(message, str) else None
 
 
 def _short(text: str) -> str:

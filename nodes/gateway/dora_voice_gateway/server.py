@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 from dora_voice_gateway import chat, stream, voice
-from dora_voice_gateway.connection import GOING_AWAY, POLICY, TRY_LATER, Connection, Protocol
+from dora_voice_gateway.connection import FAULT, GOING_AWAY, NORMAL, POLICY, TRY_LATER, Connection, Protocol
 from dora_voice_gateway.describe import protocol
 from dora_voice_gateway.errors import GoneError
 from dora_voice_gateway.gateway import Gateway
@@ -93,13 +93,13 @@ def _let_in(gateway: Gateway, name: str, serve: Serve) -> Callable[[WebSocket], 
         try:
             with suppress(GoneError):
                 await serve(connection, gateway)
-            await connection.close(1000)
+            await connection.close(NORMAL)
         except asyncio.CancelledError:
             # The server is being stopped.
             await connection.close(GOING_AWAY, "closing")
         except Exception:
             log.exception("%s: a connection failed", name)
-            await connection.close(1011, "failed")
+            await connection.close(FAULT, "failed")
         finally:
             gateway.tasks.discard(task)
             gateway.metrics.connections.labels(name).dec()

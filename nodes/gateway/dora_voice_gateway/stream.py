@@ -12,14 +12,14 @@ from typing import Any
 
 from dora_voice.audio import Samples
 from dora_voice_gateway import stream_protocol as protocol
-from dora_voice_gateway.admission import Rate
+from dora_voice_gateway.admission import FASTEST_SOUND, Rate
 from dora_voice_gateway.connection import Connection
 from dora_voice_gateway.content import content_of
 from dora_voice_gateway.errors import ClientError
 from dora_voice_gateway.gateway import Gateway, Measured
 from dora_voice_gateway.listening import write_down
 from dora_voice_gateway.live_speech import LiveSpeech
-from dora_voice_gateway.parsing import parse
+from dora_voice_gateway.parsing import parse, request_id_of
 from dora_voice_gateway.side_by_side import side_by_side
 from dora_voice_gateway.sound import Sound, pcm
 from dora_voice_session import requests
@@ -36,8 +36,6 @@ MOST_WAITING = 64
 """Requests of one connection."""
 CHUNK_UNIT_SAMPLES = REPLY_RATE_HZ * 40 // 1000
 """What `audio_token_chunk_size` counts."""
-MOST_SOUND = 1.5
-"""Seconds of sound in a second; an utterance of AUDIO_S may come at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,8 @@ Labelled = protocol.Client | Utterance
 class Unread:
     """A message that is no request."""
 
+    session_id: str | None
     request_id: str | None
-    session_id: None = None
 
 
 async def serve(connection: Connection, gateway: Gateway) -> None:
@@ -116,12 +114,14 @@ class Stream:
         self._connection = connection
         self._gateway = gateway
         self._session = gateway.llm_session("stream")
-        longest_s, clock = gateway.config.audio_s, asyncio.get_running_loop().time
-        self._speech = LiveSpeech(gateway.bridge, longest_s, Rate(max(60 * MOST_SOUND, longest_s), clock), self._ended)
+        longest_s = gateway.config.audio_s
+        # An utterance of AUDIO_S may come at once.
+        sound_s = Rate(max(60 * FASTEST_SOUND, longest_s), time.monotonic)
+        self._speech = LiveSpeech(gateway.bridge, longest_s, sound_s, self._ended)
         self._spoken: protocol.Audio | None = None
         """The last piece of what is said live."""
         self._label: str | None = None
-        self._rate = Rate(gateway.config.requests_per_minute, clock)
+        self._rate = gateway.request_rate()
         self._waiting: deque[Computed] = deque()
         self._news = asyncio.Event()
         self._running: Running | None = None
@@ -142,7 +142,8 @@ class Stream:
                 self._check(request)
                 await self._take(request)
             except ClientError as error:
-                await self._fail(error, request or Unread(_request_id_of(message)))
+                self._gateway.count_unread("stream", error)
+                await self._fail(error, request or Unread(self._label, request_id_of(message)))
             except asyncio.CancelledError:
                 if request is not None:
                     await self._close(request)
@@ -173,10 +174,8 @@ class Stream:
             raise ClientError(
                 "bad_request", f"session_id={request.session_id!r}: expected {self._label!r}, one for each connection"
             )
-        is_request = not isinstance(request, protocol.Audio) or request.is_last_chunk
-        if is_request and not self._rate.allows():
-            limit = self._gateway.config.requests_per_minute
-            raise ClientError("rate_limited", f"more than REQUESTS_PER_MINUTE={limit}")
+        if not isinstance(request, protocol.Audio) or request.is_last_chunk:
+            self._rate.check()
 
     async def _take(self, request: protocol.Client) -> None:
         if isinstance(request, protocol.Audio):
@@ -184,8 +183,10 @@ class Stream:
             self._speech.hear(request)
         elif isinstance(request, requests.Stop | requests.Rollback | requests.Reset | requests.End):
             await self._act(request)
-        elif isinstance(request, requests.Recall | requests.Describe):
-            await self._pass_on(await self._session.ask(request.type), request)
+        elif isinstance(request, requests.Recall):
+            await self._pass_on(await self._session.ask("history"), request)
+        elif isinstance(request, requests.Describe):
+            await self._pass_on(await self._gateway.model(), request)
         elif len(self._waiting) >= MOST_WAITING:
             raise ClientError("busy", f"{MOST_WAITING} requests wait already")
         else:
@@ -371,7 +372,3 @@ def _llm_streaming(streaming: StreamingConfig) -> dict[str, Any]:
     """Without what is done here."""
     asked = streaming.model_dump(exclude_unset=True, exclude={"audio_token_chunk_size"})
     return {"generate_audio": streaming.generate_audio, **asked}
-
-
-def _request_id_of(message: str | bytes) -> str | None:
-    return requests.request_id_of(message) if isinstance(message, str) else None

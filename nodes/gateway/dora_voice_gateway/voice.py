@@ -14,7 +14,7 @@ import numpy as np
 
 from dora_voice.messages import Audio, Control, Message, Played, Text
 from dora_voice_gateway import voice_protocol as protocol
-from dora_voice_gateway.admission import Rate
+from dora_voice_gateway.admission import FASTEST_SOUND, Rate
 from dora_voice_gateway.bridge import Lost
 from dora_voice_gateway.connection import TRY_LATER, Connection
 from dora_voice_gateway.errors import ClientError
@@ -30,8 +30,8 @@ MOST_WAITING = 2_000
 """Messages that a slow client hasn't taken: 40 s of sound; tts sends no more than 2 s ahead of what was played."""
 MOST_REPLIES = 64
 """Of which something is still known."""
-FASTEST = 1.5
-"""Sound comes as fast as it is spoken; so much faster after the network was slow, for a minute of it at once."""
+SHORTEST_FRAME_S = 0.005
+"""A shorter one counts as much: each is a message to the vad."""
 
 
 async def serve(connection: Connection, gateway: Gateway) -> None:
@@ -108,8 +108,8 @@ class Voice:
         self._newest = 0
         self._floor = 0
         """Every older segment has ended."""
-        self._requests = Rate(gateway.config.requests_per_minute, time.monotonic)
-        self._sound_s = Rate(60 * FASTEST, time.monotonic)
+        self._requests = gateway.request_rate()
+        self._sound_s = Rate(60 * FASTEST_SOUND, time.monotonic)
         self._complaints = Rate(1, time.monotonic)
         """About sound that comes too fast."""
         self._sent_samples = 0
@@ -144,6 +144,7 @@ class Voice:
                 else:
                     self._obey(said)
             except ClientError as error:
+                self._gateway.count_unread("voice", error)
                 self._put(protocol.Failed(code=error.code, error=str(error)))
 
     async def write(self) -> None:
@@ -163,7 +164,7 @@ class Voice:
 
     def _hear(self, data: bytes) -> None:
         samples = samples_of(data, "f32le")
-        if not self._sound_s.allows(len(samples) / self._rate_hz):
+        if not self._sound_s.allows(max(SHORTEST_FRAME_S, len(samples) / self._rate_hz)):
             if self._complaints.allows():
                 raise ClientError("rate_limited", f"sound comes faster than it is spoken: expected {self._rate_hz} Hz")
             return
@@ -181,13 +182,12 @@ class Voice:
             self._played(said)
         elif not isinstance(said, protocol.Stop | protocol.Say):
             raise ClientError("bad_request", f"type={said.type!r}: expected once, at the beginning")
-        elif not self._requests.allows():
-            limit = self._gateway.config.requests_per_minute
-            raise ClientError("rate_limited", f"more than REQUESTS_PER_MINUTE={limit}")
-        elif isinstance(said, protocol.Stop):
-            self._interrupt(self._mint())
         else:
-            self._say(said)
+            self._requests.check()
+            if isinstance(said, protocol.Stop):
+                self._interrupt(self._mint())
+            else:
+                self._say(said)
 
     def _say(self, said: protocol.Say) -> None:
         segment_id = self._mint()
@@ -300,9 +300,13 @@ class Voice:
         self._put(protocol.Verb(type="commit", segment_id=segment_id))
         reply = self._reply(segment_id)
         if reply.sent_samples:
-            self._put(protocol.Timing(segment_id=segment_id, first_audio_ms=0))
+            self._tell_timing(segment_id, 0)
         else:
             reply.committed_s = time.monotonic()
+
+    def _tell_timing(self, segment_id: int, waited_s: float) -> None:
+        self._gateway.metrics.first_output.labels("voice").observe(waited_s)
+        self._put(protocol.Timing(segment_id=segment_id, first_audio_ms=waited_s * 1000))
 
     def _pass_on(self, fragment: Text, segment_id: int) -> None:
         reply = self._replies.get(segment_id)
@@ -315,8 +319,8 @@ class Voice:
         reply = self._reply(segment_id)
         reply.sent(len(audio.samples), audio.text_end or 0)
         if reply.committed_s is not None and len(audio.samples):
-            waited_ms, reply.committed_s = (time.monotonic() - reply.committed_s) * 1000, None
-            self._put(protocol.Timing(segment_id=segment_id, first_audio_ms=waited_ms))
+            waited_s, reply.committed_s = time.monotonic() - reply.committed_s, None
+            self._tell_timing(segment_id, waited_s)
         if audio.error:
             self._put(protocol.Reply(segment_id=segment_id, text_delta="", error=audio.error))
         header = struct.pack("<QII", segment_id, FIN * audio.fin | SPECULATIVE * audio.speculative, audio.text_end or 0)

@@ -116,7 +116,9 @@ class Verb(Document):
     played. flush: everything older ends. drop: this segment never happened."""
 
     type: Literal["pause", "resume", "commit", "flush", "drop"] = Field(description=KIND)
-    segment_id: SegmentId
+    segment_id: int = Field(
+        ge=0, lt=2**62, description="which one it is about; of a flush the first that lives: all smaller ones end"
+    )
 
 
 class Timing(Document):
