@@ -13,6 +13,7 @@ from dora_voice.audio import resample
 
 plain_words = EnglishTextNormalizer({})
 """Case, punctuation and the spelling of numbers aside."""
+AUDIBLE = 1e-3
 
 
 @cache
@@ -27,9 +28,14 @@ def ear():
 
 def transcribed(path):
     samples, rate = soundfile.read(path, dtype="float32")
+    audible = np.flatnonzero(np.abs(samples) > AUDIBLE)
+    if not len(audible):
+        return ""
     silence = np.zeros(8_000, np.float32)
     # Half a second before and after, as around anything that is recorded: without it, first words suffer.
-    parts, _ = ear().transcribe(np.concatenate([silence, resample(samples, rate, 16_000), silence]), language="en")
+    # With seconds of it, Whisper tells them over again.
+    heard = resample(samples[audible[0] : audible[-1] + 1], rate, 16_000)
+    parts, _ = ear().transcribe(np.concatenate([silence, heard, silence]), language="en")
     return " ".join(part.text for part in parts)
 
 
