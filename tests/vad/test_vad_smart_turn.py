@@ -47,7 +47,7 @@ def test_a_whole_sentence_that_sounds_finished_ends_soon() -> None:
     driver, _ = judged(0.9)
     hear(driver, SPEECH, silence(256))
     read(driver, 1, "What is the capital of France?")
-    assert verbs(hear(driver, silence(64))) == [("commit", 1)]
+    assert verbs(hear(driver, silence(96))) == [("commit", 1)]
 
 
 def test_a_whole_sentence_that_sounds_as_if_it_went_on_ends_late() -> None:
@@ -85,7 +85,7 @@ def test_it_is_judged_once_at_each_soft_end_by_all_that_was_said_so_far() -> Non
     np.testing.assert_array_equal(second, source[624 * 16 : (1_024 + 640 + 256 + 640 + 96) * 16])
     # What sounded unfinished was the first half.
     read(driver, 2, "What is the capital of France?")
-    assert verbs(hear(driver, silence(64))) == [("commit", 2)]
+    assert verbs(hear(driver, silence(96))) == [("commit", 2)]
 
 
 def test_of_a_long_utterance_the_last_8_s_are_judged() -> None:
@@ -119,7 +119,7 @@ def test_a_model_that_fails_leaves_it_to_the_words(caplog: pytest.LogCaptureFixt
     driver, _ = judged(RuntimeError("out of memory"), 0.9)
     hear(driver, SPEECH, silence(256))
     read(driver, 1, "What is the capital of France?")
-    assert verbs(hear(driver, silence(64))) == [("commit", 1)]
+    assert verbs(hear(driver, silence(96))) == [("commit", 1)]
     assert "session=a segment=1: its sound can't be judged" in caplog.text
     assert "out of memory" in caplog.text
 

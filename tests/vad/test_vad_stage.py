@@ -266,7 +266,7 @@ def test_a_finished_sentence_ends_soon_and_an_unfinished_one_late() -> None:
     driver = reads_too()
     hear(driver, SPEECH, silence(256))
     read(driver, 1, "What is the capital of France?")
-    assert verbs(hear(driver, silence(64))) == [("commit", 1)]
+    assert verbs(hear(driver, silence(96))) == [("commit", 1)]
     hear(driver, silence(1_024))
     heard(driver, 1)
     hear(driver, SPEECH, silence(256))

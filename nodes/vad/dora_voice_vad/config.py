@@ -29,7 +29,7 @@ class Config:
     end_silence_ms: int = setting(
         700, "silence that ends an utterance, where no more is known", minimum=100, maximum=5000
     )
-    finished_silence_ms: int = setting(300, "silence that ends a finished sentence", minimum=100, maximum=5000)
+    finished_silence_ms: int = setting(350, "silence that ends a finished sentence", minimum=100, maximum=5000)
     unfinished_silence_ms: int = setting(1200, "silence that ends an unfinished sentence", minimum=100, maximum=5000)
     reopen_ms: int = setting(700, "speech so soon after a turn's end goes on with it", minimum=0, maximum=5000)
     reopen_heard_ms: int = setting(500, "unless more of its reply was heard", minimum=0, maximum=5000)
