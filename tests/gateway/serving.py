@@ -189,3 +189,37 @@ def frame(data: bytes) -> tuple[int, int, np.ndarray]:
     """Segment, flags and samples of a frame of /ws/voice."""
     segment_id, flags, _ = struct.unpack("<QII", data[:16])
     return segment_id, flags, np.frombuffer(data[16:], "<f4")
+
+
+@contextmanager
+def frozen(served: Served, name: str, then: int = signal.SIGKILL) -> Iterator[None]:
+    """The node hears nothing any more, and is killed at the end, or what else is given."""
+    pid = node_of(served.pid, name)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, then)
+
+
+def node_of(ancestor: int, name: str) -> int:
+    """The process below `ancestor` that runs the console script `name`."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found = [
+        pid
+        for pid in parents
+        if is_below(pid, ancestor, parents) and name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert found, f"no process {name}"
+    return max(found)
+
+
+def is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    while pid in parents and pid != ancestor:
+        pid = parents[pid]
+    return pid == ancestor

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import base64
-import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
-from gateway.serving import FAKES, ROOT, Client, Served, assistant, audio_of, media, serving, talk, user
+from gateway.serving import FAKES, ROOT, Client, Served, assistant, audio_of, frozen, media, serving, talk, user
 from listening import transcribed, word_errors
 
 from dora_voice.audio import resample, to_int16
@@ -583,9 +582,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def test_a_request_that_waits_for_a_place_is_told_where_it_stands_and_can_be_stopped(killed: Served) -> None:
     async def chat() -> tuple[list[dict], list[dict], list[dict], list[dict]]:
         async with conversation(killed) as anna, conversation(killed) as ben:
-            pid = node_of(killed.pid, "dora-voice-stt")
-            os.kill(pid, signal.SIGSTOP)
-            try:
+            with frozen(killed, "dora-voice-stt", signal.SIGCONT):
                 first = await anna.send("audio", data=encoded(capital()), is_last_chunk=True)
                 # It has the place when this is answered.
                 await anna.ask("model")
@@ -597,8 +594,6 @@ def test_a_request_that_waits_for_a_place_is_told_where_it_stands_and_can_be_sto
                 freed = [*await anna.all_of(first), *await anna.all_of(stop)]
                 await ben.prefill(user("hello"))
                 return queued, stopped, freed, await ben.generate()
-            finally:
-                os.kill(pid, signal.SIGCONT)
 
     (queued,), stopped, freed, reply = talk(chat())
     assert (queued["session_id"], queued["position"]) == (LABEL, 1)
@@ -639,14 +634,10 @@ def test_a_tts_that_is_killed_fails_what_is_spoken_only(killed: Served) -> None:
                     await anna.client.until("chunk")
                 failed = await anna.all_of(spoken)
                 written = await ben.generate()
-            return failed, response_of(written), await anna_is_answered(anna)
-
-    async def anna_is_answered(anna: Conversation) -> dict:
-        while True:
             await anna.ask("reset")
             await anna.prefill(user("again"))
-            if (reply := await anna.ask("generate"))[-1]["type"] == "response":
-                return response_of(reply)
+            # What is to be spoken waits until the tts is back.
+            return failed, response_of(written), response_of(await anna.ask("generate"))
 
     failed, written, spoken = talk(chat())
     assert failed[-1]["code"] == "unavailable", failed[-1]
@@ -662,44 +653,8 @@ def test_an_stt_that_is_killed_fails_what_is_said_and_writes_down_when_it_is_bac
             with frozen(killed, "dora-voice-stt"):
                 lost = await anna.send("audio", **said)
             failed = (await anna.all_of(lost))[-1]
-            while (written := await anna.ask("audio", **said))[-1]["type"] == "error":
-                pass
-            return failed, written
+            return failed, await anna.ask("audio", **said)
 
     failed, (transcript, _) = talk(chat())
     assert failed["code"] == "unavailable"
     assert transcript["text"] == "2.2 seconds"
-
-
-@contextmanager
-def frozen(served: Served, name: str) -> Iterator[None]:
-    """The node hears nothing any more, and is killed at the end."""
-    pid = node_of(served.pid, name)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGKILL)
-
-
-def node_of(ancestor: int, name: str) -> int:
-    """The process below `ancestor` that runs the console script `name`."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found = [
-        pid
-        for pid in parents
-        if is_below(pid, ancestor, parents) and name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    assert found, f"no process {name}"
-    return max(found)
-
-
-def is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    while pid in parents and pid != ancestor:
-        pid = parents[pid]
-    return pid == ancestor

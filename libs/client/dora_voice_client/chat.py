@@ -58,7 +58,8 @@ class ChatClient:
 
     def __init__(self, url: str = "ws://127.0.0.1:8765", token: str = "") -> None:
         self._url = f"{url.rstrip('/')}/ws/chat"
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # In UTF-8, which headers aren't made for.
+        self._headers = {"Authorization": f"Bearer {token}".encode().decode("latin-1")} if token else {}
         self._socket: ClientConnection | None = None
 
     async def __aenter__(self) -> Self:

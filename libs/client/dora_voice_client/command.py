@@ -91,6 +91,9 @@ async def _answer(
             elif isinstance(piece, Done):
                 print(" (stopped)" if piece.stopped else "")
                 return piece.text
+    except ChatError:
+        print()
+        raise
     finally:
         loop.remove_signal_handler(signal.SIGINT)
     return ""

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dora_voice.messages import Control, Message
+from dora_voice_gateway.presence import Presence
 
-CRASHED = "restarted:"
-"""So begin the errors that a crash leaves behind. Lost comes with them."""
 ANOTHER_END_S = 3.0
 """By then has arrived what was on its way between the nodes when a session ended."""
 
@@ -53,6 +52,7 @@ class Bridge:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lines: dict[str, Line] = {}
         self._outgoing: deque[Message] = deque()
+        self.presence = Presence(self)
 
     # On the stage's thread
 
@@ -103,6 +103,7 @@ class Bridge:
             line.receive(message)
 
     def _lose(self, lost: Lost) -> None:
+        self.presence.lost(lost.port)
         for line in list(self._lines.values()):
             line.receive(lost)
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from dora_voice.audio import Samples
 from dora_voice.messages import SOURCE_RATE_HZ, Audio, Message, Text
-from dora_voice_gateway.bridge import CRASHED, Bridge, Lost
+from dora_voice_gateway.bridge import Bridge, Lost
 from dora_voice_gateway.errors import ClientError
+from dora_voice_gateway.presence import CRASHED
 
 LONGEST_PIECE_S, SHORTEST_PIECE_S = 25.0, 15.0
 """The stt node takes 30 s at once. A longer recording is cut at its quietest place between these."""
@@ -42,6 +43,7 @@ def pieces(samples: Samples, longest_s: float = LONGEST_PIECE_S, shortest_s: flo
 
 
 async def _write_down(bridge: Bridge, samples: Samples, timeout_s: float) -> str:
+    await bridge.presence.wait("stt", timeout_s=timeout_s)
     written: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def receive(message: Message | Lost) -> None:

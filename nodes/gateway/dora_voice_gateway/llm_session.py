@@ -11,16 +11,15 @@ from typing import Any
 
 from dora_voice.audio import Samples
 from dora_voice.messages import Audio, Control, Message, Played, Text
-from dora_voice_gateway.bridge import CRASHED, Bridge, Lost
+from dora_voice_gateway.bridge import Bridge, Lost
 from dora_voice_gateway.errors import ClientError
+from dora_voice_gateway.presence import CRASHED, WHO
 from dora_voice_session import requests
 from dora_voice_session.requests import Result
 from dora_voice_session.schema import StreamingResponse
 
 REPORT_SAMPLES = 2_400
 """What was heard is reported every 100 ms of sound."""
-TRY_S = 0.5
-"""So often a node that crashed is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +56,14 @@ class LlmSession:
         self._timeout_s = timeout_s
         self._last_segment = 0
         self._asked: dict[int, Asked] = {}
-        self._is_away = False
-        """The llm node crashed, and hasn't been heard of since."""
-        self._sending = asyncio.Lock()
+        self._presence = bridge.presence
 
     def close(self) -> None:
         self._line.close()
 
     async def ask(self, kind: str, **fields: Any) -> Result:
         """What comes of a request that has one result."""
-        await self._until_back()
+        await self._presence.wait("llm", timeout_s=self._timeout_s)
         asked = self._send(kind, fields, speaks=False)
         try:
             while True:
@@ -80,7 +77,7 @@ class LlmSession:
         self, kind: str, *, speaks: bool, **fields: Any
     ) -> AsyncGenerator[Delta | StreamingResponse, None]:
         """Pieces of a reply, at last all that is known of it. What was taken counts as heard. Closing it cuts it."""
-        await self._until_back()
+        await self._presence.wait("llm", *(["tts"] if speaks else []), timeout_s=self._timeout_s)
         asked = self._send(kind, fields, speaks=speaks)
         response, is_spoken = None, not speaks
         try:
@@ -119,26 +116,6 @@ class LlmSession:
         for asked in self._asked.values():
             asked.is_stopped = True
             asked.come.put_nowait(Stopped())
-
-    async def _until_back(self) -> None:
-        """What is sent to a node that crashed is lost until it is back: so something is tried that is no loss."""
-        try:
-            # Those who wait go on in the order in which they came.
-            async with asyncio.timeout(self._timeout_s), self._sending:
-                while self._is_away:
-                    self._is_away = not await self._answers()
-        except TimeoutError:
-            why = f"the node llm crashed, and was not back within REQUEST_S={self._timeout_s:g}"
-            raise ClientError("unavailable", why) from None
-
-    async def _answers(self) -> bool:
-        tried = self._send("model", {}, speaks=False)
-        try:
-            return isinstance(await asyncio.wait_for(tried.come.get(), TRY_S), requests.Model)
-        except TimeoutError:
-            return False
-        finally:
-            del self._asked[tried.segment_id]
 
     def _send(self, kind: str, fields: dict[str, Any], *, speaks: bool) -> Asked:
         self._last_segment += 1
@@ -197,8 +174,7 @@ class LlmSession:
             asked.come.put_nowait(self._result(message))
 
     def _lose(self, port: str) -> None:
-        who = {"result": "llm", "reply_audio": "tts"}.get(port)
-        self._is_away |= who == "llm"
+        who = WHO.get(port)
         for asked in self._asked.values():
             if who == "llm" or (who == "tts" and asked.speaks):
                 asked.come.put_nowait(ClientError("unavailable", f"the node {who} crashed: expected another try"))

@@ -83,6 +83,7 @@ def _let_in(gateway: Gateway, name: str, serve: Serve) -> Callable[[WebSocket], 
             await connection.close(POLICY, why)
             return
         if gateway.is_closing or len(gateway.tasks) >= gateway.config.connections:
+            gateway.metrics.refused.inc()
             reason = "closing" if gateway.is_closing else f"CONNECTIONS={gateway.config.connections} are connected"
             await connection.close(TRY_LATER, reason)
             return

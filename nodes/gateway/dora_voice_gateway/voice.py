@@ -21,6 +21,7 @@ from dora_voice_gateway.errors import ClientError
 from dora_voice_gateway.gateway import Gateway
 from dora_voice_gateway.media import samples_of
 from dora_voice_gateway.parsing import parse
+from dora_voice_gateway.presence import WHO
 from dora_voice_gateway.side_by_side import side_by_side
 from dora_voice_session import requests
 from dora_voice_session.schema import Document, SessionSettings
@@ -69,8 +70,13 @@ class Reply:
     is_typed: bool = False
     """Its text comes as results of a request."""
     is_spoken: bool = True
+    is_committed: bool = False
+    is_understood: bool = False
+    """What was said has been written down."""
     is_written: bool = False
-    """A typed one's text is complete, or has failed."""
+    """Its text is complete, or has failed."""
+    is_sounded: bool = False
+    """And its sound."""
     committed_s: float | None = None
     """Since when its first sound is waited for."""
     sent_samples: int = 0
@@ -96,6 +102,16 @@ class Reply:
     def end(self) -> None:
         self.is_over = True
         self._unheard.clear()
+
+    @property
+    def needs(self) -> list[str]:
+        """The nodes that something of it is still to come from."""
+        missing = {
+            "stt": not self.is_understood,
+            "llm": not self.is_written,
+            "tts": self.is_spoken and not self.is_sounded,
+        }
+        return [who for who, is_missing in missing.items() if is_missing and not self.is_over]
 
 
 class Voice:
@@ -193,17 +209,17 @@ class Voice:
         segment_id = self._mint()
         self._interrupt(segment_id)
         reply = self._reply(segment_id)
-        reply.is_typed, reply.is_spoken = True, said.speak
+        reply.is_typed, reply.is_spoken, reply.is_understood = True, said.speak, True
         request = {
             "messages": [{"role": "user", "content": said.text}],
             "is_last_chunk": True,
             "streaming": {"generate_audio": said.speak},
         }
-        # Both are one segment: what interrupts it takes back none of the words.
-        self._request({"type": "prefill", "request": request}, segment_id, fin=False)
-        self._request({"type": "generate", "streaming": {"generate_audio": said.speak}}, segment_id)
         self._put(protocol.Transcript(segment_id=segment_id, text=said.text))
-        self._commit(segment_id)
+        if self._commit(segment_id):
+            # Both are one segment: what interrupts it takes back none of the words.
+            self._request({"type": "prefill", "request": request}, segment_id, fin=False)
+            self._request({"type": "generate", "streaming": {"generate_audio": said.speak}}, segment_id)
 
     def _interrupt(self, segment_id: int) -> None:
         """Everything before this segment ends."""
@@ -272,11 +288,7 @@ class Voice:
             case Text(port="hypothesis") if not message.fin:
                 self._put(protocol.Hypothesis(segment_id=segment_id, text=message.text))
             case Text(port="user_text"):
-                self._put(
-                    protocol.Transcript(
-                        segment_id=segment_id, text=message.text, rejected=message.rejected, error=message.error
-                    )
-                )
+                self._understood(message, segment_id)
             case Text(port="reply_text"):
                 self._pass_on(message, segment_id)
             case Text(port="result"):
@@ -285,6 +297,7 @@ class Voice:
     def _control(self, control: Control, segment_id: int) -> None:
         match control.verb:
             case "start":
+                self._reply(segment_id)
                 self._put(protocol.SpeechStarted(segment_id=segment_id, continues=control.continues))
             case "commit":
                 self._commit(segment_id)
@@ -293,30 +306,52 @@ class Voice:
                     # The client may say how much it had of it.
                     reply.end()
                 self._put(protocol.Verb(type="drop", segment_id=segment_id))
-            case "flush" | "pause" | "resume":
+            case "flush":
+                self._floor = max(self._floor, segment_id)
+                self._put(protocol.Verb(type="flush", segment_id=segment_id))
+            case "pause" | "resume":
                 self._put(protocol.Verb(type=control.verb, segment_id=segment_id))
 
-    def _commit(self, segment_id: int) -> None:
+    def _commit(self, segment_id: int) -> bool:
+        """Whether somebody is there to answer it: what a node that is away is sent is lost."""
         self._put(protocol.Verb(type="commit", segment_id=segment_id))
         reply = self._reply(segment_id)
+        reply.is_committed = True
+        if who := self._gateway.bridge.presence.away(*reply.needs):
+            self._fail(reply, segment_id, f"unavailable: the node {who} crashed, and is not back yet")
+            return False
         if reply.sent_samples:
             self._tell_timing(segment_id, 0)
         else:
             reply.committed_s = time.monotonic()
+        return True
 
     def _tell_timing(self, segment_id: int, waited_s: float) -> None:
         self._gateway.metrics.first_output.labels("voice").observe(waited_s)
         self._put(protocol.Timing(segment_id=segment_id, first_audio_ms=waited_s * 1000))
 
+    def _understood(self, said: Text, segment_id: int) -> None:
+        reply = self._reply(segment_id)
+        reply.is_understood = True
+        if said.error or said.rejected is not None:
+            # There is no reply to it.
+            reply.end()
+        self._put(protocol.Transcript(segment_id=segment_id, text=said.text, rejected=said.rejected, error=said.error))
+
     def _pass_on(self, fragment: Text, segment_id: int) -> None:
-        reply = self._replies.get(segment_id)
-        if reply is None or not reply.is_typed:
-            self._put(
-                protocol.Reply(segment_id=segment_id, text_delta=fragment.text, fin=fragment.fin, error=fragment.error)
-            )
+        reply = self._reply(segment_id)
+        if reply.is_typed or reply.is_written:
+            return
+        reply.is_written = fragment.fin
+        self._put(
+            protocol.Reply(segment_id=segment_id, text_delta=fragment.text, fin=fragment.fin, error=fragment.error)
+        )
 
     def _speak(self, audio: Audio, segment_id: int) -> None:
         reply = self._reply(segment_id)
+        if reply.is_sounded:
+            return
+        reply.is_sounded = audio.fin
         reply.sent(len(audio.samples), audio.text_end or 0)
         if reply.committed_s is not None and len(audio.samples):
             waited_s, reply.committed_s = time.monotonic() - reply.committed_s, None
@@ -353,15 +388,25 @@ class Voice:
 
     def _fail(self, reply: Reply, segment_id: int, error: str) -> None:
         """Neither the rest of the typed words is read, nor of the reply written or spoken."""
-        reply.is_written = True
         self._flush(segment_id + 1)
         self._put(protocol.Reply(segment_id=segment_id, text_delta="", fin=True, error=error))
-        if reply.is_spoken:
+        if reply.is_spoken and not reply.is_sounded:
             self._put(struct.pack("<QII", segment_id, FIN, 0))
+        reply.is_written = reply.is_sounded = True
 
     def _lose(self, port: str) -> None:
-        if who := {"user_text": "stt", "result": "llm", "reply_audio": "tts", "control": "vad"}.get(port):
-            self._put(protocol.Failed(code="unavailable", error=f"the node {who} crashed, and is coming back"))
+        """What the client waits for, and would come from this node, doesn't come any more."""
+        if who := WHO.get(port):
+            if port != "recorded":
+                self._put(protocol.Failed(code="unavailable", error=f"the node {who} crashed, and is coming back"))
+            for segment_id, reply in self._replies.items():
+                if segment_id < self._floor:
+                    continue
+                if not reply.is_committed and who == "vad" and not reply.is_over:
+                    reply.end()
+                    self._put(protocol.Verb(type="drop", segment_id=segment_id))
+                elif reply.is_committed and who in reply.needs:
+                    self._fail(reply, segment_id, f"unavailable: the node {who} crashed")
         if port == "result":
             self._ready()
 

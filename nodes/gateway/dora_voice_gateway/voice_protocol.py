@@ -107,8 +107,8 @@ class Reply(Document):
     type: Literal["reply"] = Field(default="reply", description=KIND)
     segment_id: SegmentId
     text_delta: str = Field(description="the deltas of a segment add up to its reply")
-    fin: bool = Field(default=False, description="nothing more comes of it")
-    error: str | None = Field(default=None, description="code: message")
+    fin: bool = Field(default=False, description="no more of its text comes")
+    error: str | None = Field(default=None, description="code: message; of its text, or of its sound")
 
 
 class Verb(Document):

@@ -90,6 +90,7 @@ function received(message) {
   else if (message.type === "ended") connectionChanged("ended");
   else if (message.type === "queued") solved("connection");
   else if (message.type === "error") reported(message);
+  else if (message.type === "reply" && message.fin && !message.error) solved("server"); // all nodes are there again
   else speaker?.control(message.type, message.segment_id);
   draw();
 }
