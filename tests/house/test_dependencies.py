@@ -61,5 +61,6 @@ def test_the_tests_use_what_is_set_up_for_them() -> None:
     set_up = names(pyproject(ROOT)["dependency-groups"]["dev"]) | declared(ROOT)
     for folder in DISTRIBUTIONS:
         set_up |= {pyproject(folder)["project"]["name"]} | declared(folder)
-    own = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {path.name for path in (ROOT / "tests").iterdir()}
+    own = {path.stem for folder in ("tests", "course") for path in (ROOT / folder).rglob("*.py")}
+    own |= {path.name for path in (ROOT / "tests").iterdir()}
     assert undeclared(ROOT / "tests", set_up, own) == []

@@ -1,0 +1,45 @@
+"""小莫's legs: walks as many steps as a goal says, reports each, and stops between two steps if it is canceled."""
+
+import time
+
+import pyarrow as pa
+from dora import Node
+
+node = Node()
+waiting = []  # goals that came, and aren't begun yet
+canceled = set()  # the ids of goals that are to be canceled
+
+
+def take(event):
+    if event["type"] != "INPUT":
+        return
+    if event["id"] == "goal":
+        waiting.append(event)
+    if event["id"] == "cancel":
+        canceled.add(event["metadata"]["goal_id"])
+
+
+def look():
+    """Takes what came meanwhile, and doesn't wait for more."""
+    while event := node.try_recv():
+        take(event)
+
+
+def walk(goal_id, steps):
+    """Returns how many steps it walked, and how that ended."""
+    for step in range(1, steps + 1):
+        look()
+        if goal_id in canceled:
+            return step - 1, "canceled"
+        node.send_output("feedback", pa.array([step]), {"goal_id": goal_id})
+        time.sleep(1)  # so long takes a step
+    return steps, "succeeded"
+
+
+for event in node:
+    take(event)
+    while waiting:
+        goal = waiting.pop(0)
+        goal_id = goal["metadata"]["goal_id"]
+        walked, status = walk(goal_id, goal["value"][0].as_py())
+        node.send_output("result", pa.array([walked]), {"goal_id": goal_id, "goal_status": status})
