@@ -66,17 +66,24 @@ def test_typed_words_end_when_the_node_is_killed_or_away_and_are_answered_when_i
     assert reply.endswith(" again.")
 
 
-def test_a_question_that_nobody_writes_down_ends(killed: Served) -> None:
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_question_that_nobody_writes_down_ends_once(killed: Served, is_asked: bool) -> None:
     async def chat() -> tuple[str, str]:
         async with Patient(killed) as anna:
+            await back(killed, speaks=True)
             with frozen(killed, "dora-voice-stt"):
                 await anna.say("three-questions", 0, GUESSED_S)
                 lost = (await anna.until("speech_started"))["segment_id"]
-            await anna.say("silence", 0, 3)
-            error = await failed(anna, lost)
+                if is_asked:
+                    await anna.say("silence", 0, 3)
+                    await anna.until("commit", segment_id=lost)
+            if not is_asked:
+                await anna.say("silence", 0, 3)
+            await failed(anna, lost)
             again = await anna.ask("again")
             await anna.until("reply", segment_id=again, fin=True)
-            return error, anna.reply(again)
+            (ended,) = anna.of("reply", segment_id=lost)
+            return ended["error"], anna.reply(again)
 
     error, reply = talk(chat())
     assert error.startswith("unavailable: the node stt crashed")

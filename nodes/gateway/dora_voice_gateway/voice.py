@@ -392,7 +392,7 @@ class Voice:
         self._put(protocol.Reply(segment_id=segment_id, text_delta="", fin=True, error=error))
         if reply.is_spoken and not reply.is_sounded:
             self._put(struct.pack("<QII", segment_id, FIN, 0))
-        reply.is_written = reply.is_sounded = True
+        reply.is_understood = reply.is_written = reply.is_sounded = True
 
     def _lose(self, port: str) -> None:
         """What the client waits for, and would come from this node, doesn't come any more."""
