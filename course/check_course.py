@@ -170,7 +170,9 @@ def write(path: Path, number: int, body: str) -> None:
 def check_text(path: Path) -> None:
     """Links, file names and make's targets. Raises WrongError."""
     text = FENCE.sub("", path.read_text())
-    places = (path.parent, path.parent / "solution", COURSE, COURSE.parent)
+    places = [path.parent, path.parent / "solution", COURSE, COURSE.parent]
+    if path.parent == COURSE:
+        places += COURSE.glob("ch*")
     for link in LINK.findall(text):
         file, _, anchor = link.partition("#")
         target = path.parent / file if file else path
