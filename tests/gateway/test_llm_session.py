@@ -312,6 +312,32 @@ def test_an_llm_that_does_not_come_back_is_given_up() -> None:
     tell(story, timeout_s=0.01)
 
 
+def test_a_reply_that_waits_for_the_tts_can_be_stopped() -> None:
+    async def story(dataflow: Dataflow, session: LlmSession) -> None:
+        dataflow.bridge.lose("reply_audio")
+        await asyncio.sleep(0)
+        reply = asyncio.create_task(taken(session, speaks=True))
+        await dataflow.until_asked(1)
+        session.cut_short()
+        with pytest.raises(ClientError) as raised:
+            await reply
+        assert raised.value.code == "stopped"
+        assert [request["type"] for request in dataflow.requests] == ["complete"], "the try"
+
+    tell(story)
+
+
+def test_a_node_that_is_gone_for_good_is_not_waited_for() -> None:
+    async def story(dataflow: Dataflow, session: LlmSession) -> None:
+        dataflow.bridge.lose("result", for_good=True)
+        await asyncio.sleep(0)
+        with pytest.raises(ClientError, match="not started again") as raised:
+            await session.ask("history")
+        assert raised.value.code == "unavailable"
+
+    tell(story)
+
+
 def test_a_crash_of_the_tts_ends_what_is_spoken_only() -> None:
     async def story(dataflow: Dataflow, session: LlmSession) -> None:
         spoken = asyncio.create_task(taken(session, speaks=True))

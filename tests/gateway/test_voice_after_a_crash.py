@@ -35,8 +35,27 @@ async def back(served: Served, *, speaks: bool) -> None:
 async def failed(anna: Voice, segment_id: int) -> str:
     """Text and sound have ended, and why."""
     await anna.heard_whole(segment_id)
-    (error,) = [each["error"] for each in anna.of("reply", segment_id=segment_id) if each.get("error")]
+    replies = anna.of("reply", segment_id=segment_id)
+    assert [each["fin"] for each in replies].count(True) == 1
+    (error,) = [each["error"] for each in replies if each.get("error")]
     return error
+
+
+def test_words_that_were_being_said_when_the_vad_was_killed_never_happened(killed: Served) -> None:
+    async def chat() -> Voice:
+        async with Patient(killed) as anna:
+            await anna.say("three-questions", 0, 1.5)
+            begun = (await anna.until("speech_started"))["segment_id"]
+            with frozen(killed, "dora-voice-vad"):
+                pass
+            await anna.until("drop", segment_id=begun)
+            again = await anna.ask("again")
+            await anna.until("reply", segment_id=again, fin=True)
+            assert anna.reply(again) == "You said: again."
+            assert not anna.of("commit", segment_id=begun)
+            return anna
+
+    talk(chat())
 
 
 @pytest.mark.parametrize("who", ["llm", "tts"])
@@ -88,15 +107,3 @@ def test_a_question_that_nobody_writes_down_ends_once(killed: Served, is_asked: 
     error, reply = talk(chat())
     assert error.startswith("unavailable: the node stt crashed")
     assert reply == "You said: again."
-
-
-def test_words_that_were_being_said_when_the_vad_was_killed_never_happened(killed: Served) -> None:
-    async def chat() -> None:
-        async with Patient(killed) as anna:
-            await anna.say("three-questions", 0, 1.5)
-            begun = (await anna.until("speech_started"))["segment_id"]
-            with frozen(killed, "dora-voice-vad"):
-                pass
-            await anna.until("drop", segment_id=begun)
-
-    talk(chat())

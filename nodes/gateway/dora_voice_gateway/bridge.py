@@ -25,6 +25,7 @@ class Lost:
     """Who feeds this input crashed: what it was working on does not come."""
 
     port: str
+    for_good: bool = False
 
 
 Receiver = Callable[[Message | Lost], None]
@@ -63,8 +64,8 @@ class Bridge:
     def deliver(self, message: Message) -> None:
         self._call(self._deliver, message)
 
-    def lose(self, port: str) -> None:
-        self._call(self._lose, Lost(port))
+    def lose(self, port: str, for_good: bool = False) -> None:
+        self._call(self._lose, Lost(port, for_good))
 
     # On the clients' thread
 
@@ -103,7 +104,7 @@ class Bridge:
             line.receive(message)
 
     def _lose(self, lost: Lost) -> None:
-        self.presence.lost(lost.port)
+        self.presence.lost(lost.port, lost.for_good)
         for line in list(self._lines.values()):
             line.receive(lost)
 

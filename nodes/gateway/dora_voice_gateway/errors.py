@@ -18,7 +18,7 @@ OwnCode = Literal[
 ]
 """closing: the server is being stopped. failed: a node could not do it. no_speech: a recording in which nobody speaks.
 rate_limited: too many requests. stopped: it waited behind one that was stopped. timeout: it took too long.
-too_large: beyond a limit, which is named. unavailable: a node that it needs has crashed, and is coming back."""
+too_large: beyond a limit, which is named. unavailable: a node that it needs has crashed."""
 Code = OwnCode | refused.Code
 
 

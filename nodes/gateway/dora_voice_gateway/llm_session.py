@@ -57,6 +57,8 @@ class LlmSession:
         self._last_segment = 0
         self._asked: dict[int, Asked] = {}
         self._presence = bridge.presence
+        self._waiting: asyncio.Timeout | None = None
+        """Of a reply that waits for the nodes that it needs."""
 
     def close(self) -> None:
         self._line.close()
@@ -77,7 +79,7 @@ class LlmSession:
         self, kind: str, *, speaks: bool, **fields: Any
     ) -> AsyncGenerator[Delta | StreamingResponse, None]:
         """Pieces of a reply, at last all that is known of it. What was taken counts as heard. Closing it cuts it."""
-        await self._presence.wait("llm", *(["tts"] if speaks else []), timeout_s=self._timeout_s)
+        await self._until_there(*(["llm", "tts"] if speaks else ["llm"]))
         asked = self._send(kind, fields, speaks=speaks)
         response, is_spoken = None, not speaks
         try:
@@ -112,10 +114,21 @@ class LlmSession:
             await self.ask("stop")
 
     def cut_short(self) -> None:
-        """The running reply will be ended by what is asked next."""
+        """The running reply will be ended by what is asked next; one that waits ends now."""
+        if self._waiting is not None:
+            self._waiting.reschedule(0)
         for asked in self._asked.values():
             asked.is_stopped = True
             asked.come.put_nowait(Stopped())
+
+    async def _until_there(self, *needed: str) -> None:
+        try:
+            async with asyncio.timeout(None) as self._waiting:
+                await self._presence.wait(*needed, timeout_s=self._timeout_s)
+        except TimeoutError:
+            raise ClientError("stopped", "it was stopped before it began") from None
+        finally:
+            self._waiting = None
 
     def _send(self, kind: str, fields: dict[str, Any], *, speaks: bool) -> Asked:
         self._last_segment += 1

@@ -21,7 +21,8 @@ CRASHED = "restarted:"
 WHO = {"recorded": "stt", "user_text": "stt", "result": "llm", "reply_audio": "tts", "control": "vad"}
 """The node behind an input of the gateway."""
 TRY_S = {"stt": 0.5, "llm": 0.5, "tts": 2.0}
-"""So often each is tried. What the tts is given to say comes from the llm, which has other things to do."""
+"""So long each has to answer the first try, and each time longer. What the tts is to say comes from the llm."""
+MOST_PATIENCE = 5
 
 
 class Presence:
@@ -29,11 +30,16 @@ class Presence:
         self._bridge = bridge
         self._trying: dict[str, asyncio.Task[None]] = {}
         """Of each node that is away."""
+        self._gone: set[str] = set()
 
-    def lost(self, port: str) -> None:
-        """Who feeds this input crashed."""
+    def lost(self, port: str, for_good: bool) -> None:
+        """Who feeds this input crashed, and may not be started again."""
         who = WHO.get(port)
-        if who in TRY_S and who not in self._trying:
+        if who not in TRY_S:
+            return
+        if for_good:
+            self._gone.add(who)
+        if who not in self._trying:
             self._trying[who] = asyncio.create_task(self._until_back(who))
 
     def away(self, *needed: str) -> str | None:
@@ -45,6 +51,8 @@ class Presence:
         try:
             async with asyncio.timeout(timeout_s):
                 while who := self.away(*needed):
+                    if who in self._gone:
+                        raise ClientError("unavailable", f"the node {who} crashed, and is not started again")
                     await asyncio.shield(self._trying[who])
         except TimeoutError:
             why = f"the node {self.away(*needed)} crashed, and was not back within REQUEST_S={timeout_s:g}"
@@ -64,10 +72,10 @@ class Presence:
             for segment_id in count(1):
                 TRIES[who](line, segment_id)
                 try:
-                    await asyncio.wait_for(answered.wait(), TRY_S[who])
+                    await asyncio.wait_for(answered.wait(), TRY_S[who] * min(segment_id, MOST_PATIENCE))
                     return
                 except TimeoutError:
-                    # It may only be slow: then the next try is enough.
+                    # One try at a time: what was not lost makes work.
                     line.send(Control, port="client_control", verb="flush", segment_id=segment_id + 1, flush=True)
         finally:
             line.close()
@@ -75,8 +83,9 @@ class Presence:
 
 
 def _try_stt(line: Line, segment_id: int) -> None:
-    silence = np.zeros(SOURCE_RATE_HZ // 20, np.float32)
-    line.send(Audio, port="recording", segment_id=segment_id, samples=silence, sample_rate=SOURCE_RATE_HZ, fin=True)
+    # Answered at once: there is nothing to recognise.
+    nothing = np.zeros(0, np.float32)
+    line.send(Audio, port="recording", segment_id=segment_id, samples=nothing, sample_rate=SOURCE_RATE_HZ, fin=True)
 
 
 def _try_llm(line: Line, segment_id: int) -> None:

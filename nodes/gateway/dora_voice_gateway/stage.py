@@ -34,7 +34,7 @@ class GatewayStage:
     late = process
 
     def lost(self, port: str, for_good: bool) -> None:
-        self._bridge.lose(port)
+        self._bridge.lose(port, for_good)
 
     def run(self) -> Work:
         while True:

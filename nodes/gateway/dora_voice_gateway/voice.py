@@ -71,6 +71,8 @@ class Reply:
     """Its text comes as results of a request."""
     is_spoken: bool = True
     is_committed: bool = False
+    is_forgotten: bool = False
+    """The vad crashed before it said what becomes of it."""
     is_understood: bool = False
     """What was said has been written down."""
     is_written: bool = False
@@ -137,6 +139,11 @@ class Voice:
     def start(self, settings: SessionSettings | None) -> None:
         """Ready is told when the settings are in force, or refused: words that come at once could overtake them."""
         if settings is None:
+            self._ready()
+        elif who := self._gateway.bridge.presence.away("llm"):
+            self._put(
+                protocol.Failed(code="unavailable", error=f"settings: the node {who} crashed, and is not back yet")
+            )
             self._ready()
         else:
             self._request({"type": "session", "settings": settings.model_dump(exclude_unset=True)})
@@ -277,8 +284,8 @@ class Voice:
             return
         segment_id = message.segment_id or 0
         self._newest = max(self._newest, segment_id)
-        if segment_id < self._floor and message.port in ("reply_audio", "reply_text", "result"):
-            # It was on its way when the client interrupted it.
+        if segment_id < self._floor and self._is_reply(message, segment_id):
+            # It was on its way when it was interrupted.
             return
         match message:
             case Control():
@@ -294,6 +301,11 @@ class Voice:
             case Text(port="result"):
                 self._result(message, segment_id)
 
+    def _is_reply(self, message: Message, segment_id: int) -> bool:
+        # Other results are of the settings.
+        is_result = message.port == "result" and segment_id in self._replies
+        return is_result or message.port in ("reply_audio", "reply_text")
+
     def _control(self, control: Control, segment_id: int) -> None:
         match control.verb:
             case "start":
@@ -302,9 +314,11 @@ class Voice:
             case "commit":
                 self._commit(segment_id)
             case "drop":
-                if reply := self._replies.get(segment_id):
+                if (reply := self._replies.get(segment_id)) and reply.sent_samples:
                     # The client may say how much it had of it.
                     reply.end()
+                else:
+                    self._replies.pop(segment_id, None)
                 self._put(protocol.Verb(type="drop", segment_id=segment_id))
             case "flush":
                 self._floor = max(self._floor, segment_id)
@@ -314,8 +328,10 @@ class Voice:
 
     def _commit(self, segment_id: int) -> bool:
         """Whether somebody is there to answer it: what a node that is away is sent is lost."""
-        self._put(protocol.Verb(type="commit", segment_id=segment_id))
         reply = self._reply(segment_id)
+        if reply.is_forgotten:
+            return False
+        self._put(protocol.Verb(type="commit", segment_id=segment_id))
         reply.is_committed = True
         if who := self._gateway.bridge.presence.away(*reply.needs):
             self._fail(reply, segment_id, f"unavailable: the node {who} crashed, and is not back yet")
@@ -389,7 +405,7 @@ class Voice:
     def _fail(self, reply: Reply, segment_id: int, error: str) -> None:
         """Neither the rest of the typed words is read, nor of the reply written or spoken."""
         self._flush(segment_id + 1)
-        self._put(protocol.Reply(segment_id=segment_id, text_delta="", fin=True, error=error))
+        self._put(protocol.Reply(segment_id=segment_id, text_delta="", fin=not reply.is_written, error=error))
         if reply.is_spoken and not reply.is_sounded:
             self._put(struct.pack("<QII", segment_id, FIN, 0))
         reply.is_understood = reply.is_written = reply.is_sounded = True
@@ -398,12 +414,13 @@ class Voice:
         """What the client waits for, and would come from this node, doesn't come any more."""
         if who := WHO.get(port):
             if port != "recorded":
-                self._put(protocol.Failed(code="unavailable", error=f"the node {who} crashed, and is coming back"))
+                self._put(protocol.Failed(code="unavailable", error=f"the node {who} crashed"))
             for segment_id, reply in self._replies.items():
                 if segment_id < self._floor:
                     continue
-                if not reply.is_committed and who == "vad" and not reply.is_over:
-                    reply.end()
+                if who == "vad" and not (reply.is_committed or reply.is_understood):
+                    reply.is_forgotten = True
+                    self._line.send(Control, port="client_control", verb="drop", segment_id=segment_id)
                     self._put(protocol.Verb(type="drop", segment_id=segment_id))
                 elif reply.is_committed and who in reply.needs:
                     self._fail(reply, segment_id, f"unavailable: the node {who} crashed")
