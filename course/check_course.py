@@ -20,6 +20,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -92,26 +93,32 @@ class Reader:
         return None
 
     def _run(self, commands: str, *, may_fail: bool) -> None:
+        running = subprocess.Popen(
+            ["bash", "-eo", "pipefail", "-c", commands],
+            cwd=self._copy,
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
         try:
-            done = subprocess.run(
-                ["bash", "-ec", commands],
-                cwd=self._copy,
-                env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=LONGEST_RUN_S,
-            )
+            output, _ = running.communicate(timeout=LONGEST_RUN_S)
         except subprocess.TimeoutExpired as late:
-            raise WrongError(f"`{commands.strip()}` ran for more than {LONGEST_RUN_S} s:\n{late.output}") from late
-        if (done.returncode != 0) != may_fail:
-            raise WrongError(f"`{commands.strip()}` ended with {done.returncode}:\n{done.stdout}")
-        lines = done.stdout.splitlines()
+            # With the nodes, which would run on.
+            os.killpg(running.pid, signal.SIGKILL)
+            output, _ = running.communicate()
+            raise WrongError(f"`{commands.strip()}` ran for more than {LONGEST_RUN_S} s:\n{output}") from late
+        if (running.returncode != 0) != may_fail:
+            raise WrongError(f"`{commands.strip()}` ended with {running.returncode}:\n{output}")
+        lines = output.splitlines()
         printed = [found[1].rstrip() for found in map(PRINTED.match, lines) if found]
-        self._printed, self._all = printed or lines, done.stdout
+        self._printed, self._all = printed or lines, output
 
     def _change(self, file: Path, diff: str) -> None:
         lines = diff.splitlines(keepends=True)
+        if unsigned := [line for line in lines if line[0] not in " -+"]:
+            raise WrongError(f"a line of a change begins with a blank, - or +: {unsigned[0]}")
         old, new = ("".join(line[1:] for line in lines if line[0] in signs) for signs in (" -", " +"))
         if file.read_text().count(old) != 1:
             raise WrongError(f"these lines don't stand in {file.name}, or more than once:\n{old}")
@@ -119,7 +126,7 @@ class Reader:
 
     def _find(self, lines: str) -> None:
         for line in lines.splitlines():
-            if line.strip() not in self._all:
+            if not line.strip() or line.strip() not in self._all:
                 raise WrongError(f"`{line}` isn't among what was printed:\n{self._all}")
 
     def _compare(self, file: Path, lines: str) -> None:
@@ -213,6 +220,8 @@ def _structure(text: str) -> Iterator[str]:
             assert kind
             linked = [link.partition("#")[0].replace(ENGLISH, CHINESE) for link in LINK.findall(line)]
             yield next(bodies)[0] if kind[0] == "```" else " ".join([kind[0], *linked])
+    if next(bodies, None):
+        raise WrongError("a block without an empty line before it")
 
 
 def chapters() -> list[str]:
