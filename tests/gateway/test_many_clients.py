@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -179,10 +180,11 @@ def test_two_hundred_sessions_leave_memory_flat(roomy: Served) -> None:
         return memory(roomy)
 
     talk(live(range(50)))
-    before = talk(live(range(50, 100)))
-    after = talk(live(range(100, 200)))
-    assert before.keys() == after.keys()
-    for node, used in after.items():
-        # A hundred sessions that leave 100 kB each would be 10 MB.
-        assert used - before[node] < 6_000_000, (node, before, after)
+    used = [talk(live(range(begin, begin + 50))) for begin in (50, 100, 150)]
+    assert used[0].keys() == used[1].keys() == used[2].keys()
+    for node in used[0]:
+        # Once, dora 1.1 loads the symbols of Python, as for a backtrace: 50 MB, and never again.
+        # 50 sessions that leave 100 kB each would be 5 MB, each time.
+        grown = [later[node] - earlier[node] for earlier, later in pairwise(used)]
+        assert min(grown) < 3_000_000, (node, used)
     assert (metrics(roomy)["dora_voice_sessions"], metrics(roomy)["dora_voice_connections"]) == (0, 0)
