@@ -6,8 +6,7 @@ import asyncio
 import json
 import struct
 import time
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from dora_voice_gateway.media import samples_of
 from dora_voice_gateway.parsing import parse
 from dora_voice_gateway.presence import WHO
 from dora_voice_gateway.side_by_side import side_by_side
+from dora_voice_gateway.voice_reply import Reply
 from dora_voice_session import requests
 from dora_voice_session.schema import Document, SessionSettings
 
@@ -61,59 +61,6 @@ async def _begin(connection: Connection) -> protocol.Begin:
             raise ClientError("bad_request", f"type={message.type!r}: expected 'begin' first")
         except ClientError as error:
             await connection.send(protocol.Failed(code=error.code, error=str(error)))
-
-
-@dataclass(slots=True)
-class Reply:
-    """To what was said in one segment: what was sent of it, and what was heard. Samples are at 24 kHz."""
-
-    is_typed: bool = False
-    """Its text comes as results of a request."""
-    is_spoken: bool = True
-    is_committed: bool = False
-    is_forgotten: bool = False
-    """The vad crashed before it said what becomes of it."""
-    is_understood: bool = False
-    """What was said has been written down."""
-    is_written: bool = False
-    """Its text is complete, or has failed."""
-    is_sounded: bool = False
-    """And its sound."""
-    committed_s: float | None = None
-    """Since when its first sound is waited for."""
-    sent_samples: int = 0
-    heard_samples: int = 0
-    heard_end: int = 0
-    """In code points of its text."""
-    is_over: bool = False
-    """Nothing more of it is heard."""
-    _unheard: deque[tuple[int, int]] = field(default_factory=deque)
-    """Where pieces end that were sent: in samples, and in the text."""
-
-    def sent(self, samples: int, text_end: int) -> None:
-        self.sent_samples += samples
-        if not self.is_over:
-            self._unheard.append((self.sent_samples, text_end))
-
-    def heard(self, samples: int) -> None:
-        """So many of them, at least."""
-        self.heard_samples = max(self.heard_samples, samples)
-        while self._unheard and self._unheard[0][0] <= self.heard_samples:
-            _, self.heard_end = self._unheard.popleft()
-
-    def end(self) -> None:
-        self.is_over = True
-        self._unheard.clear()
-
-    @property
-    def needs(self) -> list[str]:
-        """The nodes that something of it is still to come from."""
-        missing = {
-            "stt": not self.is_understood,
-            "llm": not self.is_written,
-            "tts": self.is_spoken and not self.is_sounded,
-        }
-        return [who for who, is_missing in missing.items() if is_missing and not self.is_over]
 
 
 class Voice:
@@ -333,8 +280,8 @@ class Voice:
             return False
         self._put(protocol.Verb(type="commit", segment_id=segment_id))
         reply.is_committed = True
-        if who := self._gateway.bridge.presence.away(*reply.needs):
-            self._fail(reply, segment_id, f"unavailable: the node {who} crashed, and is not back yet")
+        if who := reply.lost_with or self._gateway.bridge.presence.away(*reply.needs):
+            self._fail(reply, segment_id, f"unavailable: the node {who} crashed")
             return False
         if reply.sent_samples:
             self._tell_timing(segment_id, 0)
@@ -422,6 +369,9 @@ class Voice:
                     reply.is_forgotten = True
                     self._line.send(Control, port="client_control", verb="drop", segment_id=segment_id)
                     self._put(protocol.Verb(type="drop", segment_id=segment_id))
+                elif not reply.is_committed and reply.is_understood and who in reply.needs:
+                    # What it was given is lost, also if it is back by the commit.
+                    reply.lost_with = who
                 elif reply.is_committed and who in reply.needs:
                     self._fail(reply, segment_id, f"unavailable: the node {who} crashed")
         if port == "result":
